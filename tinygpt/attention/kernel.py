@@ -1,0 +1,52 @@
+"""What an attention kernel is: the call that every implementation in this folder answers."""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from tinygpt.attention.masks import Mask
+
+
+class Kernel(Protocol):
+    """softmax(q·kᵀ / √D, where the mask allows)·v, for all heads at once.
+
+    Implementations are frozen dataclasses without parameters of their own: their fields are what a user can set,
+    they are shared by all layers, and they agree with each other on every mask.
+
+    Source: Vaswani et al., 2017, equation 1.
+    """
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float = 0.0) -> Tensor:
+        """Attend.
+
+        Args:
+            q: (B, H, T, D).
+            k: (B, H, S, D).
+            v: (B, H, S, D).
+            mask: which keys each query may attend to.
+            dropout: the share of attention weights zeroed, the rest scaled up; 0 outside training.
+
+        Returns:
+            (B, H, T, D). A query with nothing to attend to gets zeros, in value and in gradient; what k and v hold
+            in padded places (NaN too) reaches nothing.
+
+        Raises:
+            ValueError: the shapes do not fit each other or the mask.
+        """
+        ...
+
+
+def check_shapes(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> None:
+    """Raise ValueError, before any arithmetic, unless q, k and v are (B, H, T or S, D) and fit the mask."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.dim() != 4:
+            raise ValueError(f"{name} must have 4 axes, (B, H, T, D), got shape {tuple(tensor.shape)}")
+    if k.shape != v.shape:
+        raise ValueError(f"k and v must have one shape, got k={tuple(k.shape)}, v={tuple(v.shape)}")
+    for axis, name in ((0, "B (batch)"), (1, "H (heads)"), (3, "D (head size)")):
+        if q.shape[axis] != k.shape[axis]:
+            raise ValueError(
+                f"q and k differ on axis {axis}, {name}: {q.shape[axis]} and {k.shape[axis]};"
+                f" both are (B, H, T, D), got q={tuple(q.shape)}, k={tuple(k.shape)}"
+            )
+    mask.check(q, k)

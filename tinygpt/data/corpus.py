@@ -1,0 +1,95 @@
+"""What every corpus answers: its documents, parted into training and validation.
+
+A corpus is a dataclass whose fields are what a user sets under `data.`; where its text comes from is its `splits`.
+"""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from datasets import Dataset
+
+from tinygpt.errors import UserError
+
+
+class Splits(NamedTuple):
+    """Documents as Hugging Face datasets with a `text` column."""
+
+    train: Dataset
+    validation: Dataset
+
+
+@dataclass(kw_only=True)
+class Corpus(ABC):
+    """The fields that all corpora share.
+
+    Args:
+        batch_size: windows in a batch, on each device.
+        val_fraction: share of the documents (of the text, where there is only one) held out where the corpus brings
+            no validation split.
+        max_val_tokens: validate on the first so many tokens of the validation split; None: on all.
+        num_workers: processes that build batches beside the training; 0: the training builds them itself.
+        cache_dir: where token files are kept.
+        overfit: draw the first batch again and again, and validate on it: a check that a model can learn at all.
+
+    Raises:
+        ValueError: a field is out of its range.
+    """
+
+    batch_size: int = 32
+    val_fraction: float = 0.1
+    max_val_tokens: int | None = None
+    num_workers: int = 0
+    cache_dir: str = "data/cache"
+    overfit: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
+        if not 0.0 < self.val_fraction < 1.0:
+            raise ValueError(f"val_fraction must lie between 0 and 1, got {self.val_fraction}")
+        if self.max_val_tokens is not None and self.max_val_tokens < 1:
+            raise ValueError(f"max_val_tokens must be at least 1, or null for all, got {self.max_val_tokens}")
+        if self.num_workers < 0:
+            raise ValueError(f"num_workers must be at least 0, got {self.num_workers}")
+
+    @abstractmethod
+    def splits(self) -> Splits:
+        """Read the documents.
+
+        Raises:
+            UserError: they cannot be read, or there is too little of them.
+        """
+
+
+def texts(documents: Dataset) -> Iterator[str]:
+    """The documents' texts, one after the other; rows without text (null) are left out."""
+    for rows in documents.iter(batch_size=64):
+        yield from (text for text in rows["text"] if text is not None)
+
+
+def hold_out(documents: Dataset, fraction: float, seed: int = 0) -> Splits:
+    """Part documents that came without a validation split.
+
+    A share of the documents is drawn at random, one at the least; a single document is cut, its end held out.
+
+    Raises:
+        UserError: there is no document.
+    """
+    if len(documents) == 0:
+        raise UserError("the corpus has no documents")
+    if len(documents) == 1:
+        text = documents[0]["text"] or ""
+        cut = round(len(text) * (1 - fraction))
+        return Splits(Dataset.from_dict({"text": [text[:cut]]}), Dataset.from_dict({"text": [text[cut:]]}))
+    n_validation = min(max(1, round(len(documents) * fraction)), len(documents) - 1)
+    order = np.random.default_rng(seed).permutation(len(documents))
+    return Splits(documents.select(np.sort(order[n_validation:])), documents.select(np.sort(order[:n_validation])))
+
+
+def content_hash(*parts: str) -> str:
+    """16 hexadecimal digits that identify a sequence of strings."""
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]

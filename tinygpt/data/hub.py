@@ -1,0 +1,66 @@
+"""Any dataset of the Hugging Face Hub with a text column, or a local folder in the same layout.
+
+`HF_ENDPOINT`, `HF_TOKEN`, `HF_HOME` and `HF_HUB_OFFLINE` are the library's own and are honoured.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+from datasets import Dataset
+
+from tinygpt.data.corpus import Corpus, Splits, hold_out
+from tinygpt.errors import UserError
+
+
+@dataclass(kw_only=True)
+class Hub(Corpus):
+    """A Hub dataset, a document a row.
+
+    Args:
+        path: OWNER/NAME on the Hub, or a local folder.
+        name: the configuration, where the dataset has several.
+        split: the training split.
+        val_split: the validation split; "a+b" joins two; None: "validation" where there is one, else documents held
+            out of the training split.
+        text_column: the column that holds the text.
+        revision: a branch, tag or commit of the dataset's repository.
+    """
+
+    path: str
+    name: str | None = None
+    split: str = "train"
+    val_split: str | None = None
+    text_column: str = "text"
+    revision: str | None = None
+
+    def splits(self) -> Splits:
+        try:
+            val_split = self.val_split
+            if val_split is None and "validation" in datasets.get_dataset_split_names(
+                self._path, self.name, revision=self.revision
+            ):
+                val_split = "validation"
+            train = self._load(self.split)
+            if val_split is None:
+                return hold_out(train, self.val_fraction)
+            return Splits(train, self._load(val_split))
+        except (OSError, ValueError) as error:  # how the library says: no such dataset, configuration, split, network
+            raise UserError(f"data.path={self.path} cannot be read: {' '.join(str(error).split())}") from error
+
+    @property
+    def _path(self) -> str:
+        local = Path(self.path).expanduser()
+        return str(local) if local.exists() else self.path
+
+    def _load(self, split: str) -> Dataset:
+        documents = datasets.load_dataset(self._path, self.name, split=split, revision=self.revision)
+        assert isinstance(documents, Dataset)  # a named split, not streamed
+        if self.text_column not in documents.column_names:
+            raise UserError(
+                f"{self.path} has no column {self.text_column!r}; data.text_column is one of"
+                f" {', '.join(documents.column_names)}"
+            )
+        return documents.select_columns(self.text_column).rename_columns(
+            {self.text_column: "text"} if self.text_column != "text" else {}
+        )

@@ -1,0 +1,75 @@
+"""The token files as Lightning takes them."""
+
+from collections.abc import Iterable
+from itertools import count, repeat
+
+import lightning.pytorch as pl
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from tinygpt.data.corpus import Corpus
+from tinygpt.data.token_file import TokenFile
+from tinygpt.data.windows import Batch, TrainBatches, ValBatches
+from tinygpt.errors import UserError
+
+
+class TextDataModule(pl.LightningDataModule):
+    """Endless training batches, and the validation windows.
+
+    The training loader has no end and knows no epochs of Lightning's: the number of steps ends a run, accumulation
+    never meets a short last batch, and batch k is the same whatever came before.
+
+    Args:
+        train, validation: the token files.
+        corpus: the fields that say how batches are made.
+        block_size: the windows' length.
+        seed: what the training order follows from.
+
+    Raises:
+        UserError: a token file is shorter than one window.
+    """
+
+    def __init__(
+        self, train: TokenFile, validation: TokenFile, *, corpus: Corpus, block_size: int, seed: int
+    ) -> None:
+        super().__init__()
+        for name, file in (("training", train), ("validation", validation)):
+            if len(file.ids) <= block_size:
+                raise UserError(
+                    f"the {name} split has {len(file.ids) - 1:,} tokens, fewer than model.block_size={block_size}:"
+                    " give more text, or a smaller block_size"
+                )
+        self.train = train
+        self.validation = validation
+        self.corpus = corpus
+        self.block_size = block_size
+        self.seed = seed
+
+    def train_batches(self, rank: int = 0, world_size: int = 1) -> TrainBatches:
+        return TrainBatches(self.train, self.block_size, self.corpus.batch_size, self.seed, rank, world_size)
+
+    def val_batches(self) -> ValBatches:
+        return ValBatches(self.validation, self.block_size, self.corpus.batch_size, self.corpus.max_val_tokens)
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        assert self.trainer is not None
+        batches = self.train_batches(self.trainer.global_rank, self.trainer.world_size)
+        return self._loader(batches, repeat(0) if self.corpus.overfit else count())
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        assert self.trainer is not None
+        if self.corpus.overfit:
+            return self._loader(self.train_batches(), range(1))
+        batches = self.val_batches()
+        return self._loader(batches, range(self.trainer.global_rank, len(batches), self.trainer.world_size))
+
+    def _loader(self, batches: Dataset[Batch], numbers: Iterable[int]) -> DataLoader[Batch]:
+        workers = self.corpus.num_workers
+        return DataLoader(
+            batches,
+            batch_size=None,  # the dataset's items are whole batches
+            sampler=numbers,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=torch.cuda.is_available(),  # so that copies to the GPU run beside the computation
+        )

@@ -1,0 +1,94 @@
+"""Documents encoded once: one file of ids, read through memory mapping.
+
+The ids are <|endoftext|> document <|endoftext|> document … <|endoftext|>: every document has an end of text in front,
+so its first token is predicted too, and one behind. First and last id being the same, the stream is also a ring.
+"""
+
+import json
+import os
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from datasets import Dataset
+from tqdm import tqdm
+
+from tinygpt.data.corpus import texts
+from tinygpt.tokenizers import Tokenizer, fingerprint
+
+HEADER = 512  # bytes of JSON, padded with spaces, in front of the ids
+
+
+class TokenFile:
+    """A finished token file.
+
+    Attributes:
+        path: where it lies.
+        ids: (N,) the ids, memory-mapped, in the smallest unsigned type that holds the vocabulary.
+        n_documents: how many documents it holds.
+        n_bytes: how many bytes of UTF-8 text they were.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with path.open("rb") as file:
+            header = json.loads(file.read(HEADER))
+        self.dtype = np.dtype(header["dtype"])
+        self.n_documents: int = header["n_documents"]
+        self.n_bytes: int = header["n_bytes"]
+
+    @cached_property
+    def ids(self) -> np.ndarray:
+        return np.memmap(self.path, dtype=self.dtype, mode="r", offset=HEADER)
+
+    def __reduce__(self) -> tuple[type, tuple[Path]]:
+        return TokenFile, (self.path,)  # a loader's worker maps the file itself; pickling the map would copy it
+
+    def text_bytes(self, n_tokens: int, n_bytes: np.ndarray) -> float:
+        """Bytes of UTF-8 text behind the first n_tokens ids.
+
+        Args:
+            n_tokens: how many.
+            n_bytes: (V,) the bytes that each id stands for.
+
+        The bytes of characters that the tokenizer dropped or replaced, known for the whole file, are spread evenly:
+        the figure is exact for a whole file, and for a part of a file in which every character was known.
+        """
+        whole = int(np.bincount(self.ids, minlength=len(n_bytes)) @ n_bytes)
+        part = int(np.bincount(self.ids[:n_tokens], minlength=len(n_bytes)) @ n_bytes)
+        return part + (self.n_bytes - whole) * n_tokens / len(self.ids)
+
+
+def encode(documents: Dataset, tokenizer: Tokenizer, directory: Path) -> TokenFile:
+    """The token file of these documents under this tokenizer: found where it was made before, else made.
+
+    Its name holds the fingerprints of both. It is written under another name and moved into place when it is whole.
+    """
+    path = directory / f"{documents._fingerprint}-{fingerprint(tokenizer)}.tokens"
+    if path.exists():
+        return TokenFile(path)
+    directory.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
+    dtype = np.min_scalar_type(tokenizer.vocab_size - 1)
+    end_of_text = np.array([tokenizer.end_of_text], dtype=dtype)
+    n_documents = n_bytes = 0
+    try:
+        with unfinished.open("wb") as file:
+            file.write(b" " * HEADER)
+            file.write(end_of_text.tobytes())
+            for text in tqdm(
+                texts(documents), "encoding", len(documents), unit=" documents", disable=None, leave=False
+            ):
+                file.write(tokenizer.encode(text).astype(dtype).tobytes())
+                file.write(end_of_text.tobytes())
+                n_documents += 1
+                n_bytes += len(text.encode("utf-8", "surrogatepass"))
+            file.seek(0)
+            header = {"dtype": dtype.name, "n_documents": n_documents, "n_bytes": n_bytes}
+            file.write(json.dumps(header).encode().ljust(HEADER))
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return TokenFile(path)

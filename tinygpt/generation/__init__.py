@@ -1,0 +1,1 @@
+"""From a checkpoint to text: the KV cache, the decoding loop, sampling."""

@@ -1,0 +1,82 @@
+"""The classic family: GPT-2."""
+
+from typing import Literal
+
+from torch import nn
+
+from tinygpt.attention import SDPA, Kernel, SelfAttention
+from tinygpt.model.block import Block
+from tinygpt.model.gpt import GPT
+from tinygpt.model.init import INITIALISATIONS
+from tinygpt.model.mlp import MLP
+
+
+class GPT2(GPT):
+    """LayerNorm, learned positions, GELU in its tanh form, biases, the head tied to the token embedding.
+
+    Args:
+        vocab_size: V, how many ids there are.
+        block_size: the most tokens seen at once.
+        n_layer: decoder blocks.
+        n_head: attention heads in each.
+        n_embd: width C of the residual stream; a multiple of n_head.
+        dropout: share dropped in training, of the embeddings, the attention weights and each residual branch.
+        tie_embeddings: the head's weights are the token embedding's.
+        init: how weights are drawn, "gpt2" or "xavier".
+        gradient_checkpointing: keep only each block's input for the backward pass and compute the rest again.
+        attention: the kernel.
+
+    Raises:
+        ValueError: a size is not positive, dropout is not in [0, 1), or n_head does not divide n_embd.
+
+    Source: Radford et al., 2019.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        block_size: int = 128,
+        n_layer: int = 4,
+        n_head: int = 4,
+        n_embd: int = 128,
+        dropout: float = 0.0,
+        tie_embeddings: bool = True,
+        init: Literal["gpt2", "xavier"] = "gpt2",
+        gradient_checkpointing: bool = False,
+        attention: Kernel | None = None,
+    ) -> None:
+        config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        super().__init__()
+        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd"):
+            if config[name] < 1:
+                raise ValueError(f"{name} must be at least 1, got {config[name]}")
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
+        if init not in INITIALISATIONS:
+            raise ValueError(f"init must be one of {', '.join(INITIALISATIONS)}, got {init!r}")
+        kernel = attention if attention is not None else SDPA()
+        self.config = config | {"attention": kernel}
+        self.n_layer = n_layer
+        self.n_head = n_head
+        self.n_embd = n_embd
+        self.block_size = block_size
+        self.gradient_checkpointing = gradient_checkpointing
+
+        self.token_embedding = nn.Embedding(vocab_size, n_embd)
+        self.position_embedding = nn.Embedding(block_size, n_embd)
+        self.embedding_dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(
+            Block(
+                attention_norm=nn.LayerNorm(n_embd),
+                attention=SelfAttention(n_embd, n_head, kernel=kernel, dropout=dropout),
+                mlp_norm=nn.LayerNorm(n_embd),
+                mlp=MLP(n_embd, dropout=dropout),
+            )
+            for _ in range(n_layer)
+        )
+        self.norm = nn.LayerNorm(n_embd)
+        self.head = nn.Linear(n_embd, vocab_size, bias=False)
+        INITIALISATIONS[init](self, n_layer)
+        if tie_embeddings:
+            self.head.weight = self.token_embedding.weight

@@ -1,0 +1,37 @@
+"""AdamW with weight decay where it belongs."""
+
+from collections.abc import Sequence
+
+from torch import nn
+from torch.optim import AdamW
+
+
+def adamw(
+    model: nn.Module,
+    *,
+    lr: float = 1e-3,
+    betas: Sequence[float] = (0.9, 0.99),
+    weight_decay: float = 0.1,
+    eps: float = 1e-8,
+) -> AdamW:
+    """AdamW in its fused form, in two groups: matrices and embeddings decay, biases and norm weights do not.
+
+    Args:
+        model: whose trainable parameters are optimised.
+        lr: the peak learning rate, which a schedule scales.
+        betas: decay rates of the first and second moment.
+        weight_decay: per step, times the learning rate, of the first group.
+        eps: added to the square root of the second moment.
+
+    Raises:
+        ValueError: a value is out of its range, as torch says it.
+
+    Source: Loshchilov and Hutter, 2019, algorithm 2; Radford et al., 2018, section 4.1, for what decays.
+    """
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    beta1, beta2 = betas
+    return AdamW(groups, lr=lr, betas=(beta1, beta2), eps=eps, fused=True)

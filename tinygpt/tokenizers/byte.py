@@ -1,0 +1,61 @@
+"""One id for each byte of the text's UTF-8 form: every text, a vocabulary of 257, nothing to train."""
+
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from tinygpt.errors import UserError
+from tinygpt.tokenizers.base import END_OF_TEXT, Unknown
+
+
+class ByteTokenizer:
+    """The ids 0 … 255 are the bytes, 256 is the end of text."""
+
+    vocab_size = 257
+    end_of_text = 256
+
+    def __init__(self) -> None:
+        self.config = {}
+        self.unknown: Unknown = "error"
+        self.n_bytes = np.array([1] * 256 + [0])
+
+    @classmethod
+    def train(cls, documents: Iterable[str]) -> Self:
+        """There is nothing to learn: every byte is known."""
+        return cls()
+
+    def encode(self, text: str) -> np.ndarray:
+        errors = {"error": "strict", "skip": "ignore", "replace": "replace"}[self.unknown]
+        try:
+            return np.frombuffer(text.encode("utf-8", errors), dtype=np.uint8)
+        except UnicodeEncodeError as error:
+            raise UserError(
+                f"{text[error.start]!r} at character {error.start} is half a surrogate pair and has no UTF-8 form;"
+                " unknown=skip drops such characters"
+            ) from error
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; bytes that are not UTF-8 become U+FFFD."""
+        return bytes(i for i in ids if i != self.end_of_text).decode("utf-8", "replace")
+
+    def to_json(self) -> str:
+        vocabulary = {_byte_symbol(byte): byte for byte in range(256)} | {END_OF_TEXT: self.end_of_text}
+        tokenizer = Tokenizer(models.BPE(vocabulary, merges=[]))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        return tokenizer.to_str(pretty=True)
+
+
+def _byte_symbol(byte: int) -> str:
+    """The printable character that the `tokenizers` library's byte-level alphabet gives a byte.
+
+    Printable Latin-1 stands for itself; the other 68 bytes, in order, for the characters from U+0100 on.
+
+    Source: Radford et al., 2019, section 2.2, and its published code.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    if byte in printable:
+        return chr(byte)
+    return chr(0x100 + sum(other not in printable for other in range(byte)))

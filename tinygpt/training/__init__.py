@@ -1,0 +1,1 @@
+"""The LightningModule and what happens around its steps: one file for each concern."""

@@ -1,0 +1,70 @@
+"""What a run would cost, measured on one batch; nothing is trained."""
+
+import time
+from datetime import timedelta
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from tinygpt.data.module import TextDataModule
+from tinygpt.model.gpt import GPT
+from tinygpt.model.loss import NOT_COUNTED, next_token_loss
+from tinygpt.tokenizers import Tokenizer
+
+TIMED_BATCHES = 3  # the fastest counts
+MIB = 2**20
+
+
+def estimate(
+    model: GPT, tokenizer: Tokenizer, data: TextDataModule, *, device: str, max_steps: int, accumulate: int
+) -> str:
+    """Sizes, memory, disk, time, and what the first windows hold, as lines for a person.
+
+    Memory is that of weights, gradients and AdamW's two moments, all in fp32, and of what one batch keeps for its
+    backward pass, counted as it runs in fp32. Time is that of forward and backward in fp32 on the device of the run.
+    """
+    model.to(device).train()
+    batches = data.train_batches()
+    ids, targets = (tensor.to(device) for tensor in batches[0])
+    parameters, flops = model.n_parameters(), model.flops_per_token()
+    tokens_per_step = ids.numel() * accumulate
+    n_tokens = tokens_per_step * max_steps
+
+    saved: dict[int, int] = {}  # address of a storage → its bytes
+
+    def count(tensor: torch.Tensor) -> torch.Tensor:
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with saved_tensors_hooks(count, lambda tensor: tensor):
+        loss = next_token_loss(model(ids), targets)
+    for parameter in model.parameters():  # kept anyway, not for the backward pass
+        saved.pop(parameter.untyped_storage().data_ptr(), None)
+
+    seconds = []
+    for _ in range(TIMED_BATCHES):
+        start = time.perf_counter()
+        next_token_loss(model(ids), targets).backward()
+        next(model.parameters()).grad.sum().item()  # waits for a GPU
+        seconds.append(time.perf_counter() - start)
+    model.zero_grad(set_to_none=True)
+    total = timedelta(seconds=round(min(seconds) * accumulate * max_steps))
+    rate = flops * ids.numel() / min(seconds) / 1e9
+
+    lines = [
+        f"parameters   {parameters:,}; vocabulary {tokenizer.vocab_size:,}; fresh loss {loss.item():.3f}",
+        f"training     {batches.n_targets:,} tokens in {data.train.n_documents:,} documents",
+        f"validation   {data.val_batches().n_targets:,} tokens of {data.validation.n_documents:,} documents",
+        f"to see       {n_tokens:,} tokens, {n_tokens / batches.n_targets:.2f} epochs, {tokens_per_step:,} a step",
+        f"FLOPs        {flops:,} a token, {flops * n_tokens:.2e} in all",
+        f"memory       {16 * parameters / MIB:,.1f} MiB weights, gradients, moments;"
+        f" {sum(saved.values()) / MIB:,.1f} MiB activations",
+        f"disk         {12 * parameters / MIB:,.1f} MiB a checkpoint;"
+        f" {data.train.path.stat().st_size / MIB:,.1f} MiB training tokens",
+        f"time         {total} on this {device}, validation not counted ({rate:,.0f} GFLOP/s)",
+    ]
+    for i in range(min(3, len(ids))):
+        lines.append(f"window {i}     {tokenizer.decode(ids[i].tolist())!r}")
+        counted = targets[i][targets[i] != NOT_COUNTED]
+        lines.append(f"  predicts   {tokenizer.decode(counted.tolist())!r}")
+    return "\n".join(lines)

@@ -1,0 +1,96 @@
+"""What Lightning trains: a model, its loss, its optimizer and schedule."""
+
+from math import log
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from tinygpt import checkpoint
+from tinygpt.data.windows import Batch
+from tinygpt.model.gpt import GPT
+from tinygpt.model.loss import NOT_COUNTED, next_token_loss
+from tinygpt.optim import Schedule
+from tinygpt.tokenizers import Tokenizer
+
+
+class LanguageModel(pl.LightningModule):
+    """Next-token prediction.
+
+    Args:
+        model: what is trained.
+        tokenizer: travels in the checkpoint; training does not use it.
+        optimizer: of the model's parameters.
+        schedule: the learning rate's factor by step.
+        val_bytes: bytes of UTF-8 text behind the validated tokens, for bits per byte.
+        compile: run the model through torch.compile.
+    """
+
+    def __init__(
+        self,
+        model: GPT,
+        tokenizer: Tokenizer,
+        *,
+        optimizer: Optimizer,
+        schedule: Schedule,
+        val_bytes: float,
+        compile: bool = False,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.tokenizer = tokenizer
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.val_bytes = val_bytes
+        self.grad_norm: Tensor | None = None  # of the last step, before clipping; None while clipping is off
+        self._validated: list[Tensor] = []
+        if compile:
+            self.model.compile()  # in place: the weights keep their names
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        ids, targets = batch
+        return next_token_loss(self.model(ids), targets)
+
+    def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        if self.trainer.global_step >= self.trainer.max_steps:
+            self.trainer.should_stop = True  # told to stop, Lightning validates first: the last step always counts
+
+    def on_validation_epoch_start(self) -> None:
+        self._validated = []
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        ids, targets = batch
+        nats = next_token_loss(self.model(ids), targets, reduction="sum")
+        self._validated.append(torch.stack([nats, (targets != NOT_COUNTED).sum()]))
+
+    def on_validation_epoch_end(self) -> None:
+        totals = torch.stack(self._validated).cpu().double().sum(dim=0).float().to(self.device)
+        nats, n_targets = self.trainer.strategy.reduce(totals, reduce_op="sum").tolist()
+        # For the callbacks; `Metrics` is what tells the loggers, by optimizer step.
+        self.log("val_loss", nats / n_targets, logger=False)
+        self.log("val_bits_per_byte", nats / log(2) / self.val_bytes, logger=False)
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        scheduler = LambdaLR(self.optimizer, lambda step: self.schedule(step, self.trainer.max_steps))
+        return {"optimizer": self.optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        """Clip by the norm of all gradients together.
+
+        Lightning's own clipping refuses a fused optimizer, which undoes fp16's loss scaling inside its step: here the
+        gradients are unscaled before they are measured, and the step then knows.
+        """
+        if not gradient_clip_val:
+            return
+        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+        if scaler is not None and getattr(optimizer, "_step_supports_amp_scaling", False):
+            scaler.unscale_(optimizer)
+        self.grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val)
+
+    def on_save_checkpoint(self, checkpoint_: dict[str, Any]) -> None:
+        checkpoint_["tinygpt"] = checkpoint.entry(self.model, self.tokenizer)

@@ -1,0 +1,71 @@
+"""`summary.json`: what a run is and what it reached, up to date while it runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+
+from tinygpt import files
+from tinygpt.training.checkpointing import Checkpoint
+from tinygpt.training.interrupt import Interrupted
+from tinygpt.training.metrics import Metrics
+
+
+class Summary(pl.Callback):
+    """Writes the summary at the start, after each validation, and at the end, however the run ends.
+
+    Args:
+        path: the file.
+        metrics: where the figures are.
+        checkpoint: which checkpoint to name.
+        facts: what is known before the run: n_parameters, device, precision.
+    """
+
+    def __init__(self, path: Path, metrics: Metrics, checkpoint: Checkpoint, facts: dict[str, Any]) -> None:
+        self.path = path
+        self.metrics = metrics
+        self.checkpoint = checkpoint
+        self.facts = facts
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._write(trainer, "running")
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._write(trainer, "running")
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._write(trainer, "completed")
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._write(trainer, "interrupted" if isinstance(exception, Interrupted | KeyboardInterrupt) else "failed")
+
+    def _write(self, trainer: pl.Trainer, status: str) -> None:
+        if not trainer.is_global_zero:
+            return
+        m = self.metrics
+        kept = [path for path in (self.checkpoint.best_path, self.checkpoint.last_path) if path.exists()]
+        summary = {
+            "status": status,
+            "step": m.step,
+            "epoch": m.epoch,
+            "tokens_seen": m.tokens_seen,
+            "train_seconds": m.train_seconds,
+            "tokens_per_second": m.tokens_seen / m.train_seconds if m.train_seconds else None,
+            "train_loss": m.train_loss,
+            "val_loss": m.val_loss,
+            "val_bits_per_byte": m.val_bits_per_byte,
+            "best_val_loss": m.best_val_loss,
+            "best_val_bits_per_byte": m.best_val_bits_per_byte,
+            **self.facts,
+            "checkpoint": str(kept[0]) if kept else None,
+        }
+        files.write_text(self.path, json.dumps(_finite(summary), indent=2) + "\n")
+
+
+def _finite(summary: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN and no infinity: such a figure becomes null."""
+    return {
+        key: None if isinstance(value, float) and not abs(value) < float("inf") else value
+        for key, value in summary.items()
+    }

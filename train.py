@@ -1,0 +1,291 @@
+"""Train a language model: compose the configuration, build what it names, fit, report.
+
+    python train.py --help
+
+Hydra and OmegaConf appear here alone; everything in tinygpt/ takes plain arguments. What is slow to import is imported
+where it is first needed, so that --help and mistakes are answered at once.
+"""
+
+import inspect
+import os
+import re
+import shlex
+import sys
+import traceback
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from tinygpt.errors import UserError
+
+CONF = Path(__file__).resolve().parent / "conf"
+DIVERGED = 1e3  # bits per byte that a sweep is told of a run without a finite result: a sampler needs a number
+
+STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)  # "3" is no int, and a library's own types are skipped
+
+Config = dict[str, Any]  # a composed and resolved configuration, or a part of one
+
+
+class UsageError(Exception):
+    """The command line asks for what does not exist or is not allowed."""
+
+
+@dataclass(kw_only=True)
+class Settings:
+    """The configuration's keys outside its groups."""
+
+    seed: int
+    run_dir: str
+    eval_every: int
+    log_every: int
+    compile: bool
+    dry_run: bool
+
+    def __post_init__(self) -> None:
+        for name, least in (("seed", 0), ("eval_every", 1), ("log_every", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+
+def run(cfg: Config) -> float:
+    """Train as a configuration says, and report; returns the best validation bits per byte."""
+    from tinygpt.training import hardware
+
+    device = hardware.device(cfg["trainer"]["accelerator"])
+    cfg["trainer"]["precision"] = construct(
+        "trainer", hardware.precision, {"name": cfg["trainer"]["precision"], "device": device}
+    )
+    for group, node in parts(cfg).items():
+        check(group, hydra.utils.get_object(node["_target_"]), node)
+    keys = {key: cfg[key] for key in get_type_hints(Settings)}
+    check("", Settings, keys)
+    settings = construct("", Settings, keys)
+    run_dir = Path(settings.run_dir)
+    if (run_dir / "config.yaml").exists():
+        raise UsageError(f"run_dir={run_dir} holds a run already; name another directory")
+
+    import torch
+
+    from tinygpt import files
+    from tinygpt.data.corpus import texts
+    from tinygpt.data.module import TextDataModule
+    from tinygpt.data.token_file import encode
+    from tinygpt.training.estimate import estimate
+    from tinygpt.training.interrupt import StopOnSignal
+    from tinygpt.training.metrics import Metrics
+    from tinygpt.training.module import LanguageModel
+    from tinygpt.training.progress import Progress, quiet
+    from tinygpt.training.summary import Summary
+
+    quiet()
+    max_steps, accumulate = cfg["trainer"]["max_steps"], cfg["trainer"]["accumulate_grad_batches"]
+    if max_steps < 1:
+        raise UsageError(f"trainer.max_steps must be at least 1, got {max_steps}")
+    with torch.device("meta"):  # without memory or arithmetic: a model's mistakes are found before the corpus is read
+        build(cfg, "model", vocab_size=1, attention=build(cfg, "attention"))
+
+    corpus = build(cfg, "data")
+    splits = corpus.splits()
+    tokenizer = build(cfg, "tokenizer", documents=texts(splits.train))
+    train, validation = (encode(documents, tokenizer, Path(corpus.cache_dir)) for documents in splits)
+    torch.manual_seed(settings.seed)
+    model = build(cfg, "model", vocab_size=tokenizer.vocab_size, attention=build(cfg, "attention"))
+    data = TextDataModule(train, validation, corpus=corpus, block_size=model.block_size, seed=settings.seed)
+    if settings.dry_run:
+        print(estimate(model, tokenizer, data, device=device, max_steps=max_steps, accumulate=accumulate))
+        return DIVERGED
+
+    val_batches, train_batches = data.val_batches(), data.train_batches()
+    module = LanguageModel(
+        model,
+        tokenizer,
+        optimizer=build(cfg, "optimizer", model=model),
+        schedule=build(cfg, "schedule"),
+        val_bytes=validation.text_bytes(val_batches.n_targets + 1, tokenizer.n_bytes),
+        compile=settings.compile,
+    )
+    tokens_per_step = corpus.batch_size * model.block_size * accumulate
+    metrics = Metrics(settings.log_every, tokens_per_step, train_batches.n_targets)
+    facts = {"n_parameters": model.n_parameters(), "device": device, "precision": cfg["trainer"]["precision"]}
+    callbacks = {name: build(cfg, f"callbacks.{name}") for name in cfg["callbacks"]}
+    summary = Summary(run_dir / "summary.json", metrics, callbacks["checkpoint"], facts)
+    trainer = build(
+        cfg,
+        "trainer",
+        logger=[build(cfg, f"logger.{name}") for name in cfg["logger"]],
+        callbacks=[metrics, Progress(metrics), StopOnSignal(), *callbacks.values(), summary],
+        max_epochs=-1,
+        val_check_interval=settings.eval_every * accumulate,  # Lightning counts batches here, not optimizer steps
+        check_val_every_n_epoch=None,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,  # the batches of each process are its own already
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    run_dir.mkdir(parents=True, exist_ok=True)
+    files.write_text(run_dir / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(cfg)))
+    files.write_text(run_dir / "tokenizer.json", tokenizer.to_json())
+    print(
+        f"{model.n_parameters():,} parameters, {tokenizer.vocab_size:,} tokens in the vocabulary,"
+        f" {train_batches.n_targets:,} to train on; {device}, {cfg['trainer']['precision']}; {run_dir}"
+    )
+    trainer.fit(module, datamodule=data)
+    report(run_dir, metrics)
+    best = metrics.best_val_bits_per_byte
+    return best if best is not None else DIVERGED
+
+
+def parts(cfg: Config) -> dict[str, Config]:
+    """The nodes that name a constructor, by their dotted names."""
+    found = {}
+    for group, node in cfg.items():
+        if isinstance(node, dict):
+            found |= {group: node} if "_target_" in node else {f"{group}.{k}": v for k, v in parts(node).items()}
+    return found
+
+
+def check(group: str, target: Any, node: Config) -> None:
+    """Raise UsageError unless the node's keys are keywords of the target and its values of their types."""
+    try:
+        hints = get_type_hints(target.__init__ if isinstance(target, type) else target)
+    except NameError:  # a library's hints may name what only a type checker imports
+        hints = {}
+    keywords = [name for name in inspect.signature(target).parameters if name != "self"]
+    for key, value in node.items():
+        name = f"{group}.{key}".lstrip(".")
+        if key == "_target_":
+            continue
+        if key not in keywords:
+            raise UsageError(unknown_key(name, keywords))
+        try:
+            TypeAdapter(hints.get(key, Any), config=STRICT).validate_python(value)
+        except ValidationError as error:
+            wanted = hints[key].__name__ if isinstance(hints[key], type) else hints[key]
+            raise UsageError(f"{name} must be {str(wanted).replace('typing.', '')}, got {value!r}") from error
+
+
+def unknown_key(name: str, known: list[str]) -> str:
+    group, _, key = name.rpartition(".")
+    close = get_close_matches(key, known, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"there is no key {name}{hint} The keys {f'of {group} ' if group else ''}are: {', '.join(sorted(known))}"
+
+
+def build(cfg: Config, group: str, **runtime: Any) -> Any:
+    """Construct what a node names, from its keys and from what is known only now."""
+    node = parts(cfg)[group]
+    keywords = {key: value for key, value in node.items() if key != "_target_"}
+    return construct(group, hydra.utils.get_object(node["_target_"]), keywords | runtime)
+
+
+def construct(group: str, target: Any, keywords: Config) -> Any:
+    try:
+        return target(**keywords)
+    except UserError:
+        raise
+    except Exception as error:  # a constructor's refusal, ours or a library's: the values are the user's
+        raise UsageError(f"{group}: {one_line(error)}".lstrip(": ")) from error
+
+
+def report(run_dir: Path, metrics: Any) -> None:
+    """What a run reached, a sample of it, and how to get more."""
+    import tinygpt
+
+    print(
+        f"\nbest validation loss {metrics.best_val_loss:.4f}, {metrics.best_val_bits_per_byte:.4f} bits per byte;"
+        f" {metrics.train_seconds:,.0f} s of training, {metrics.tokens_seen / metrics.train_seconds:,.0f} tokens/s"
+        f"\n\n{tinygpt.load(run_dir).generate(max_new_tokens=400)}"
+        f"\n\nMore: python generate.py --checkpoint {shlex.quote(str(run_dir))} --num-samples 3"
+    )
+
+
+def one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def explain(error: Exception, overrides: list[str]) -> str:
+    """A mistake that Hydra found, in one line: what is wrong, what is allowed, what to do."""
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        group, _, choice = str(error.missing_cfg_file).rpartition("/")
+        return f"there is no {group}={choice}; {group} is one of: {', '.join(sorted(error.options))}"
+    if isinstance(error, OverrideParseException):
+        key, equals, value = error.override.partition("=")
+        items = value.removeprefix("[").removesuffix("]").split(",") if value.startswith("[") else [value]
+        quoted = ",".join('"' + item.strip("\"'").replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items)
+        example = f"{key}=[{quoted}]" if value.startswith("[") else f"{key}={quoted}"
+        how = f"quote the value twice: {shlex.quote(example)}" if equals else "a setting is KEY=VALUE"
+        return f"{error.override!r} cannot be read; {how}"
+    unknown = re.search(r"Could not override '([^']+)'", str(error))
+    if unknown:
+        return unknown_key(unknown[1], keys_of(unknown[1].rpartition(".")[0], overrides))
+    return one_line(error)
+
+
+def keys_of(group: str, overrides: list[str]) -> list[str]:
+    """The keys that a group has under the choices made on this command line."""
+    choices = [o for o in overrides if "=" in o and (CONF / o.partition("=")[0].lstrip("+~")).is_dir()]
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_dir(str(CONF), version_base=None):
+        cfg = hydra.compose("train", choices)
+    node = OmegaConf.select(cfg, group) if group else cfg
+    return [key for key in node if key != "_target_"] if isinstance(node, DictConfig) else keys_of("", overrides)
+
+
+failures: list[int] = []  # exit statuses of the runs that failed; a sweep goes on past them
+
+
+@hydra.main(config_path=str(CONF), config_name="train", version_base=None)
+def job(cfg: DictConfig) -> float:
+    """One run, alone or of a sweep; Hydra hands over its configuration."""
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        cfg.run_dir = os.path.relpath(HydraConfig.get().runtime.output_dir)
+    try:
+        missing = sorted(OmegaConf.missing_keys(cfg))
+        if missing:
+            raise UsageError(f"{missing[0]} must be given: {missing[0]}=...")
+        plain = OmegaConf.to_container(cfg, resolve=True)
+        assert isinstance(plain, dict)
+        return run({str(key): value for key, value in plain.items()})
+    except Exception as error:
+        failures.append(complain(error))
+        return DIVERGED
+    finally:
+        run_dir = Path(cfg.run_dir)
+        if run_dir.is_dir() and not any(run_dir.iterdir()):  # Hydra has made it before anything was checked
+            run_dir.rmdir()
+
+
+def complain(error: BaseException) -> int:
+    """Say in one line on stderr what went wrong, and return the exit status; HYDRA_FULL_ERROR=1 shows where it did."""
+    status = 1
+    if isinstance(error, UsageError | HydraException | OmegaConfBaseException):
+        message, status = explain(error, sys.argv[1:]), 2
+    elif isinstance(error, UserError):
+        message = str(error)
+    else:
+        message = f"{type(error).__name__}: {one_line(error)} (HYDRA_FULL_ERROR=1 shows where)"
+    if SHOW_TRACEBACKS:
+        traceback.print_exception(error)
+    print(f"train.py: {message}", file=sys.stderr)
+    return status
+
+
+SHOW_TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR") == "1"
+
+if __name__ == "__main__":
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets exceptions through instead of printing them
+    try:
+        job()
+    except Exception as error:
+        sys.exit(complain(error))
+    sys.exit(max(failures, default=0))
