@@ -33,6 +33,11 @@ DIVERGED = 1e3  # bits per byte that a sweep is told of a run without a finite r
 
 STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)  # "3" is no int, and a library's own types are skipped
 
+FAILED: list[int] = []  # the exit statuses of this command's runs that failed
+
+SHOW_TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR") == "1"
+os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets exceptions through, for `complain` to word
+
 Config = dict[str, Any]  # a composed and resolved configuration, or a part of one
 
 
@@ -241,9 +246,6 @@ def keys_of(group: str, overrides: list[str]) -> list[str]:
     return [key for key in node if key != "_target_"] if isinstance(node, DictConfig) else keys_of("", overrides)
 
 
-failures: list[int] = []  # exit statuses of the runs that failed; a sweep goes on past them
-
-
 @hydra.main(config_path=str(CONF), config_name="train", version_base=None)
 def job(cfg: DictConfig) -> float:
     """One run, alone or of a sweep; Hydra hands over its configuration."""
@@ -257,8 +259,8 @@ def job(cfg: DictConfig) -> float:
         assert isinstance(plain, dict)
         return run({str(key): value for key, value in plain.items()})
     except Exception as error:
-        failures.append(complain(error))
-        return DIVERGED
+        FAILED.append(complain(error))
+        return DIVERGED  # a sweep goes on
     finally:
         run_dir = Path(cfg.run_dir)
         if run_dir.is_dir() and not any(run_dir.iterdir()):  # Hydra has made it before anything was checked
@@ -280,12 +282,17 @@ def complain(error: BaseException) -> int:
     return status
 
 
-SHOW_TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR") == "1"
-
-if __name__ == "__main__":
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets exceptions through instead of printing them
+def main() -> int:
+    """Run the command line; returns the exit status."""
+    FAILED.clear()
     try:
         job()
     except Exception as error:
-        sys.exit(complain(error))
-    sys.exit(max(failures, default=0))
+        return complain(error)
+    except KeyboardInterrupt:
+        return 130
+    return max(FAILED, default=0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

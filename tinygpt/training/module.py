@@ -90,7 +90,8 @@ class LanguageModel(pl.LightningModule):
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         if scaler is not None and getattr(optimizer, "_step_supports_amp_scaling", False):
             scaler.unscale_(optimizer)
-        self.grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), gradient_clip_val)
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self.grad_norm = nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
 
     def on_save_checkpoint(self, checkpoint_: dict[str, Any]) -> None:
         checkpoint_["tinygpt"] = checkpoint.entry(self.model, self.tokenizer)

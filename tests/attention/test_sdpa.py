@@ -1,0 +1,150 @@
+"""The kernel against softmax(q·kᵀ/√D + mask)·v written out, and the tutorials' mistakes."""
+
+from math import sqrt
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tinygpt.attention import SDPA, Mask
+
+B, H, T, D = 3, 8, 6, 4
+
+
+def written_out(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+    scores = q @ k.transpose(-2, -1) / sqrt(q.shape[-1])
+    allowed = mask.dense(q.shape[2], k.shape[2], q.device)
+    weights = scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1)
+    return torch.nan_to_num(weights) @ v  # a query that sees nothing has weights of NaN, here zero
+
+
+def qkv(T: int = T, S: int | None = None, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    S = T if S is None else S
+    shapes = ((B, H, T, D), (B, H, S, D), (B, H, S, D))
+    return tuple(torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes)  # type: ignore[return-value]
+
+
+LEFT = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1]]).bool()
+MASKS = {
+    "causal": Mask(),
+    "none": Mask(causal=False),
+    "left padding": Mask(padding=LEFT),
+    "right padding": Mask(padding=LEFT.flip(1)),
+    "a row of padding": Mask(padding=LEFT & torch.tensor([[True], [True], [False]])),
+    "padding alone": Mask(causal=False, padding=LEFT),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
+def test_outputs_and_gradients_equal_the_formula(mask: Mask):
+    q, k, v = qkv()
+    out, expected = SDPA()(q, k, v, mask), written_out(q, k, v, mask)
+    torch.testing.assert_close(out, expected, atol=1e-10, rtol=0)
+    upstream = torch.randn_like(out)
+    # In the formula the gradient through a row of -inf is NaN: rows that see nothing are left out of the comparison.
+    sees = mask.dense(T, T, q.device).any(dim=-1).expand(B, H, T)
+    ours = torch.autograd.grad(out, (q, k, v), upstream)
+    theirs = torch.autograd.grad(expected[sees], (q, k, v), upstream[sees]) if sees.all() else None
+    if theirs is not None:
+        for our_gradient, their_gradient in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(our_gradient, their_gradient, atol=1e-10, rtol=0)
+    assert all(torch.isfinite(gradient).all() for gradient in ours)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 6])
+def test_chunks_behind_a_cache_equal_one_pass(chunk: int):
+    q, k, v = qkv()
+    whole = SDPA()(q, k, v, Mask())
+    pieces = [
+        SDPA()(q[:, :, i : i + chunk], k[:, :, : i + chunk], v[:, :, : i + chunk], Mask(start=i))
+        for i in range(0, T, chunk)
+    ]
+    torch.testing.assert_close(torch.cat(pieces, dim=2), whole, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
+def test_short_floats_stay_finite_and_near(mask: Mask, dtype: torch.dtype):
+    q, k, v = qkv()
+    out = SDPA()(q.to(dtype), k.to(dtype), v.to(dtype), mask)
+    tolerance = {torch.float32: 1e-5, torch.bfloat16: 5e-2, torch.float16: 5e-3}[dtype]
+    torch.testing.assert_close(out.double(), written_out(q, k, v, mask), atol=tolerance, rtol=tolerance)
+
+
+def test_a_query_that_sees_nothing_gets_zeros_and_gives_zero_gradients():
+    q, k, v = qkv()
+    out = SDPA()(q, k, v, Mask(padding=LEFT))
+    assert torch.equal(out[0, :, :2], torch.zeros(H, 2, D))
+    assert (out[0, :, 2:] != 0).all()
+    gradients = torch.autograd.grad(out[0, :, :2].sum(), (q, k, v))
+    assert all(torch.equal(gradient, torch.zeros_like(gradient)) for gradient in gradients)
+
+
+def test_nan_in_padded_keys_and_values_reaches_nothing():
+    q, k, v = qkv()
+    mask = Mask(padding=LEFT)
+    clean = SDPA()(q, k, v, mask)
+    poison = ~LEFT[:, None, :, None]
+    bad_k, bad_v = k.detach().masked_fill(poison, torch.nan), v.detach().masked_fill(poison, torch.nan)
+    bad_k.requires_grad_()
+    bad_v.requires_grad_()
+    poisoned = SDPA()(q, bad_k, bad_v, mask)
+    assert torch.equal(poisoned, clean)
+    for gradient in torch.autograd.grad(poisoned.sum(), (q, bad_k, bad_v)):
+        assert torch.isfinite(gradient).all()
+
+
+def test_the_derivative_by_a_later_input_is_exactly_zero():
+    q, k, v = qkv()
+    for t in range(T):
+        dk, dv = torch.autograd.grad(SDPA()(q, k, v, Mask())[:, :, t].sum(), (k, v))
+        assert (dk[:, :, t + 1 :] == 0).all()
+        assert (dv[:, :, t + 1 :] == 0).all()
+        assert (dv[:, :, : t + 1] != 0).all()
+
+
+def test_scores_are_divided_by_the_root_of_the_head_size():
+    q, k, v = qkv()
+    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(written_out(q, k, v, Mask()), expected)
+    by_embedding = written_out(q / sqrt(H), k, v, Mask())  # √embed_size = √H · √head_size
+    assert not torch.allclose(by_embedding, expected)
+
+
+def test_the_first_query_attends_to_itself_alone():
+    q, k, v = qkv()
+    torch.testing.assert_close(SDPA()(q, k, v, Mask())[:, :, 0], v[:, :, 0])
+
+
+def test_one_query_behind_a_cache_sees_more_than_the_first_key():
+    q, k, v = qkv(T=1, S=T)
+    ours = SDPA()(q, k, v, Mask(start=T - 1))
+    torch.testing.assert_close(ours, written_out(q, k, v, Mask(start=T - 1)))
+    top_left = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # the flag's alignment, the known mistake
+    assert not torch.allclose(ours, top_left)
+
+
+def test_dropout_drops_weights_only_when_asked():
+    q, k, v = qkv(dtype=torch.float32)
+    assert torch.equal(SDPA()(q, k, v, Mask()), SDPA()(q, k, v, Mask(), dropout=0.0))
+    assert not torch.equal(SDPA()(q, k, v, Mask(), dropout=0.5), SDPA()(q, k, v, Mask(), dropout=0.5))
+
+
+@pytest.mark.parametrize(
+    ("q", "k", "words"),
+    [
+        ((B, T, D), (B, T, D), r"q must have 4 axes, \(B, H, T, D\), got shape \(3, 6, 4\)"),
+        ((B, H, T, D), (B, T, H, D), r"q and k differ on axis 1, H \(heads\): 8 and 6"),
+        ((B, H, T, D), (1, H, T, D), r"q and k differ on axis 0, B \(batch\): 3 and 1"),
+        ((B, H, T, D), (B, H, T, D + 1), r"q and k differ on axis 3, D \(head size\): 4 and 5"),
+    ],
+)
+def test_wrong_shapes_are_named_with_both_sizes(q: tuple[int, ...], k: tuple[int, ...], words: str):
+    with pytest.raises(ValueError, match=words):
+        SDPA()(torch.zeros(q), torch.zeros(k), torch.zeros(k), Mask())
+
+
+def test_keys_and_values_of_two_shapes_are_refused():
+    with pytest.raises(ValueError, match="k and v must have one shape"):
+        SDPA()(torch.zeros(B, H, T, D), torch.zeros(B, H, T, D), torch.zeros(B, H, T, D + 1), Mask())

@@ -1,0 +1,38 @@
+import pytest
+import torch
+
+from tinygpt.attention import SDPA, Mask, SelfAttention
+
+
+def test_the_projections_are_n_embd_by_n_embd_for_each_of_q_k_and_v():
+    attention = SelfAttention(16, 4, kernel=SDPA(), bias=False)
+    assert sum(p.numel() for p in attention.parameters()) == 4 * 16 * 16
+
+
+def test_heads_differ():
+    attention = SelfAttention(16, 4, kernel=SDPA())
+    attention.proj = torch.nn.Identity()  # type: ignore[assignment]
+    heads = attention(torch.randn(1, 5, 16), Mask()).view(5, 4, 4)
+    assert not any(torch.allclose(heads[:, 0], heads[:, i]) for i in (1, 2, 3))
+
+
+def test_output_ignores_future_tokens():
+    attention = SelfAttention(16, 4, kernel=SDPA())
+    x = torch.randn(2, 8, 16)
+    changed = x.clone()
+    changed[:, 5:] += 1.0
+    torch.testing.assert_close(attention(changed, Mask())[:, :5], attention(x, Mask())[:, :5])
+    assert not torch.allclose(attention(changed, Mask())[:, 5:], attention(x, Mask())[:, 5:])
+
+
+def test_dropout_acts_in_training_and_never_in_evaluation():
+    attention = SelfAttention(16, 4, kernel=SDPA(), dropout=0.5)
+    x = torch.randn(2, 8, 16)
+    assert not torch.equal(attention(x, Mask()), attention(x, Mask()))
+    attention.eval()
+    assert torch.equal(attention(x, Mask()), attention(x, Mask()))
+
+
+def test_heads_that_do_not_divide_are_named_with_both_numbers():
+    with pytest.raises(ValueError, match="n_embd must be a multiple of n_head, got n_embd=32, n_head=5"):
+        SelfAttention(32, 5, kernel=SDPA())

@@ -1,0 +1,49 @@
+"""What tests share: a tiny model, a tiny corpus, a folder of their own."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+
+from tinygpt.data.token_file import TokenFile, encode
+from tinygpt.model import GPT2
+from tinygpt.tokenizers import ByteTokenizer
+
+
+@pytest.fixture(autouse=True)
+def _reproducible() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run where nothing of the project lies, with a data cache that no other test has filled."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
+
+
+@pytest.fixture
+def gpt() -> GPT2:
+    """A model in evaluation mode whose weights are large enough for its predictions to differ."""
+    model = GPT2(vocab_size=11, block_size=8, n_layer=2, n_head=2, n_embd=16)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.eval()
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Callable[[str], TokenFile]:
+    """Makes the token file of one document, in bytes."""
+
+    def make(text: str) -> TokenFile:
+        return encode(Dataset.from_dict({"text": [text]}), ByteTokenizer(), tmp_path / "tokens")
+
+    return make
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)

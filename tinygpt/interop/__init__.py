@@ -1,0 +1,1 @@
+"""To other projects' formats."""
