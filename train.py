@@ -93,6 +93,8 @@ def run(cfg: Config) -> float:
     from tinygpt.training.summary import Summary
 
     quiet()
+    if device == "cuda":
+        torch.set_float32_matmul_precision("high")  # TF32 for what is left in fp32
     max_steps, accumulate = cfg["trainer"]["max_steps"], cfg["trainer"]["accumulate_grad_batches"]
     if max_steps < 1:
         raise UsageError(f"trainer.max_steps must be at least 1, got {max_steps}")

@@ -6,7 +6,6 @@ reading, a name counts only if it is a class that tinygpt itself defines.
 """
 
 import importlib
-import pickle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,20 +71,22 @@ def read(path: Path, device: torch.device | str = "cpu") -> Contents:
     """The model, in evaluation mode, and the tokenizer of a checkpoint.
 
     Raises:
-        UserError: it is not a tinygpt checkpoint, or one of another format.
+        UserError: it is not there, not a tinygpt checkpoint, or one of another format.
     """
     try:
         contents = torch.load(path, map_location=device, weights_only=True, mmap=True)
-        saved, weights = contents["tinygpt"], contents["state_dict"]
+        saved = contents["tinygpt"]
+        if saved["format"] != FORMAT:
+            raise UserError(f"{path} has checkpoint format {saved['format']}; this tinygpt reads format {FORMAT}")
+        model, tokenizer = rebuild(saved["model"]).to(device), rebuild(saved["tokenizer"])
+        model.load_state_dict({name.removeprefix("model."): w for name, w in contents["state_dict"].items()})
+        return Contents(model.eval(), tokenizer, contents["global_step"])
+    except UserError:
+        raise
     except FileNotFoundError as error:
         raise UserError(f"there is no checkpoint {path}") from error
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, TypeError, ValueError, OSError) as error:
-        raise UserError(f"{path} is not a tinygpt checkpoint") from error
-    if saved["format"] != FORMAT:
-        raise UserError(f"{path} has checkpoint format {saved['format']}; this tinygpt reads format {FORMAT}")
-    model = rebuild(saved["model"]).to(device)
-    model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in weights.items()})
-    return Contents(model.eval(), rebuild(saved["tokenizer"]), contents["global_step"])
+    except Exception as error:  # whatever a file that is something else, or damaged, makes the reader stumble over
+        raise UserError(f"{path} is not a tinygpt checkpoint, or it is damaged") from error
 
 
 def find(path: Path | None) -> Path:

@@ -27,7 +27,7 @@ class Mask:
     def check(self, q: Tensor, k: Tensor) -> None:
         """Raise ValueError, before any arithmetic, where the mask does not fit q (B, H, T, D) and k (B, H, S, D)."""
         (B, _, T, _), S = q.shape, k.shape[2]
-        if self.causal and S != self.start + T:
+        if self.causal and self.start + T != S:
             raise ValueError(
                 f"a causal mask needs S = start + T keys, got S={S} keys for T={T} queries that start at {self.start}"
             )

@@ -25,9 +25,7 @@ class SDPA:
                 return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
             if mask.start == 0:
                 return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
-            return F.scaled_dot_product_attention(
-                q, k, v, attn_mask=mask.dense(T, S, q.device), dropout_p=dropout
-            )
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask.dense(T, S, q.device), dropout_p=dropout)
         # A weight of zero does not silence a NaN (0 · NaN is NaN), so what is padded is zeroed as well as masked.
         padded = ~mask.padding[:, None, :, None]
         k, v = k.masked_fill(padded, 0.0), v.masked_fill(padded, 0.0)

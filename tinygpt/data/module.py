@@ -29,9 +29,7 @@ class TextDataModule(pl.LightningDataModule):
         UserError: a token file is shorter than one window.
     """
 
-    def __init__(
-        self, train: TokenFile, validation: TokenFile, *, corpus: Corpus, block_size: int, seed: int
-    ) -> None:
+    def __init__(self, train: TokenFile, validation: TokenFile, *, corpus: Corpus, block_size: int, seed: int) -> None:
         super().__init__()
         for name, file in (("training", train), ("validation", validation)):
             if len(file.ids) <= block_size:

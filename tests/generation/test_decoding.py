@@ -1,0 +1,100 @@
+import pytest
+import torch
+
+from tinygpt.generation.cache import KVCache
+from tinygpt.generation.decoding import generate
+from tinygpt.model import GPT2
+
+NEVER = -1  # an end of text that no token is
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 8])
+def test_cached_logits_equal_uncached_ones(gpt: GPT2, chunk: int):
+    ids = torch.randint(11, (3, 8))
+    cache = KVCache(gpt, batch_size=3)
+    pieces = [gpt(ids[:, i : i + chunk], cache=cache) for i in range(0, 8, chunk)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), gpt(ids), atol=1e-5, rtol=1e-5)
+    assert cache.length == 8
+
+
+def test_cached_logits_of_padded_rows_equal_the_rows_alone(gpt: GPT2):
+    padding = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]]).bool()
+    ids = torch.randint(11, (2, 6))
+    cache = KVCache(gpt, batch_size=2)
+    gpt(ids[:, :4], padding=padding[:, :4], cache=cache)
+    last = gpt(ids[:, 4:], padding=padding, cache=cache)
+    torch.testing.assert_close(last[0], gpt(ids[:1, 2:])[0, 2:], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(last[1], gpt(ids[1:])[0, 4:], atol=1e-5, rtol=1e-5)
+
+
+def test_a_cached_token_that_changes_later_does_not_change_earlier_logits(gpt: GPT2):
+    ids = torch.randint(11, (1, 8))
+    outputs = []
+    for last in (0, 1):
+        cache = KVCache(gpt, batch_size=1)
+        first = gpt(ids[:, :7], cache=cache)
+        gpt(torch.full((1, 1), last), cache=cache)
+        outputs.append(first)
+    assert torch.equal(*outputs)
+
+
+def test_a_cache_has_room_for_block_size_tokens(gpt: GPT2):
+    cache = KVCache(gpt, batch_size=1)
+    gpt(torch.zeros(1, 8, dtype=torch.int64), cache=cache)
+    with pytest.raises(ValueError, match="block_size=8 tokens at most, got 9"):
+        gpt(torch.zeros(1, 1, dtype=torch.int64), cache=cache)
+
+
+def uncached_greedy(gpt: GPT2, prompt: list[int], n: int) -> list[int]:
+    """The slow, obvious version: the whole model on the last block_size tokens, for each token."""
+    ids = list(prompt)
+    for _ in range(n):
+        ids.append(int(gpt(torch.tensor([ids[-8:]]))[0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
+@pytest.mark.parametrize("prompt", [[1], [1, 2, 3], list(range(8)), [i % 11 for i in range(13)]])
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_greedy_decoding_equals_the_uncached_model_also_past_block_size(gpt: GPT2, prompt, use_cache: bool):
+    rows = generate(gpt, torch.tensor(prompt), max_new_tokens=20, end_of_text=NEVER, temperature=0, use_cache=use_cache)
+    assert rows == [uncached_greedy(gpt, prompt, 20)]
+
+
+def sample(gpt: GPT2, **settings) -> list[list[int]]:
+    defaults = {"max_new_tokens": 12, "end_of_text": NEVER}
+    return generate(gpt, torch.tensor([1, 2]), **defaults | settings)
+
+
+def test_one_seed_is_one_text_whatever_else_is_sampled(gpt: GPT2):
+    five = sample(gpt, num_samples=5, seed=3)
+    assert sample(gpt, num_samples=5, seed=3) == five
+    assert sample(gpt, num_samples=2, seed=3) == five[:2]
+    assert sample(gpt, num_samples=5, seed=4) != five
+    assert sample(gpt, num_samples=5, seed=3, use_cache=False) == five
+    assert sample(gpt, num_samples=5, seed=3, max_new_tokens=4) == [row[:4] for row in five]
+
+
+def test_samples_of_one_prompt_differ_from_their_first_token_on(gpt: GPT2):
+    assert len({row[0] for row in sample(gpt, num_samples=20)}) > 3
+
+
+def test_a_sample_ends_at_the_end_of_text_and_leaves_it_out(gpt: GPT2):
+    free = sample(gpt, num_samples=30)
+    ended = sample(gpt, num_samples=30, end_of_text=5)
+    assert ended == [row[: row.index(5)] if 5 in row else row for row in free]
+    assert {len(row) for row in ended} > {12, 1}
+
+
+def test_decoding_stops_when_every_sample_has_ended(gpt: GPT2):
+    calls = []
+    hook = gpt.register_forward_hook(lambda *_: calls.append(1))
+    greedy = uncached_greedy(gpt, [1, 2], 12)
+    calls.clear()
+    assert sample(gpt, num_samples=3, temperature=0, end_of_text=greedy[4]) == [greedy[: greedy.index(greedy[4])]] * 3
+    assert len(calls) == greedy.index(greedy[4]) + 1
+    hook.remove()
+
+
+def test_the_cache_takes_the_dtype_that_it_is_given(gpt: GPT2):
+    assert KVCache(gpt, 1).layers[0].k.dtype == torch.float32
+    assert KVCache(gpt, 1, torch.bfloat16).layers[0].k.dtype == torch.bfloat16

@@ -1,0 +1,262 @@
+"""`python train.py` as a user types it, in one process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import train
+from tinygpt.checkpoint import read
+
+ROOT = Path(__file__).parents[1]
+TINY = [
+    "data=text_files",
+    "data.files=book.txt",
+    "data.batch_size=4",
+    "model.block_size=16",
+    "model.n_layer=1",
+    "model.n_head=2",
+    "model.n_embd=16",
+    "trainer.max_steps=6",
+    "eval_every=4",
+    "log_every=2",
+    "run_dir=run",
+]
+
+
+@pytest.fixture(autouse=True)
+def book() -> Path:
+    path = Path("book.txt")
+    path.write_text("To be, or not to be, that is the question.\n" * 100)
+    return path
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+    """Runs train.py with these words; returns (exit status, stdout, stderr)."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["train.py", *words])
+        status = train.main()
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_a_run_trains_reports_and_leaves_all_that_is_needed(command):
+    status, out, err = command(*TINY)
+    assert (status, err) == (0, "")
+    files = {path.relative_to("run").as_posix() for path in Path("run").rglob("*") if path.is_file()}
+    assert files == {
+        "config.yaml",
+        "tokenizer.json",
+        "metrics.csv",
+        "summary.json",
+        "checkpoints/best.ckpt",
+        "checkpoints/last.ckpt",
+    }
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert list(summary) == [
+        "status",
+        "step",
+        "epoch",
+        "tokens_seen",
+        "train_seconds",
+        "tokens_per_second",
+        "train_loss",
+        "val_loss",
+        "val_bits_per_byte",
+        "best_val_loss",
+        "best_val_bits_per_byte",
+        "n_parameters",
+        "device",
+        "precision",
+        "checkpoint",
+    ]
+    assert (summary["status"], summary["step"]) == ("completed", 6)
+    assert f"best validation loss {summary['best_val_loss']:.4f}" in out
+    assert "python generate.py --checkpoint run" in out
+    config = yaml.safe_load(Path("run/config.yaml").read_text())
+    assert config["trainer"]["precision"] == summary["precision"] != "auto"
+    assert config["run_dir"] == "run"
+    assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"] == 6
+
+
+def test_the_same_seed_trains_the_same_weights_and_another_does_not(command):
+    weights = []
+    for i, seed in enumerate((5, 5, 6)):
+        assert command(*TINY, f"seed={seed}", f"run_dir=r{i}", "model.dropout=0.2")[0] == 0
+        weights.append(read(Path(f"r{i}/checkpoints/last.ckpt")).model.head.weight)
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_a_run_is_never_overwritten(command):
+    assert command(*TINY)[0] == 0
+    before = Path("run/config.yaml").read_text()
+    status, _, err = command(*TINY, "seed=2")
+    assert status == 2
+    assert err == "train.py: run_dir=run holds a run already; name another directory\n"
+    assert Path("run/config.yaml").read_text() == before
+
+
+MISTAKES = [
+    (["model.n_layr=3"], 2, "there is no key model.n_layr; did you mean n_layer? The keys of model are: block_size,"),
+    (["foo=3"], 2, "there is no key foo. The keys are: attention, callbacks,"),
+    (["data.foo.bar=3"], 2, "there is no key data.foo.bar"),
+    (["+model.foo=3"], 2, "there is no key model.foo. The keys of model are:"),
+    (["model=gpt9"], 2, "there is no model=gpt9; model is one of: gpt2"),
+    (["nothing=gpt9"], 2, "there is no key nothing."),
+    (["model.n_layer=abc"], 2, "model.n_layer must be int, got 'abc'"),
+    (["model.n_layer=2.5"], 2, "model.n_layer must be int, got 2.5"),
+    (["model.dropout=high"], 2, "model.dropout must be float, got 'high'"),
+    (["model.init=kaiming"], 2, "model.init must be Literal['gpt2', 'xavier'], got 'kaiming'"),
+    (["compile=maybe"], 2, "compile must be bool, got 'maybe'"),
+    (["eval_every=0"], 2, "eval_every must be at least 1, got 0"),
+    (["model.n_embd=32", "model.n_head=5"], 2, "model: n_embd must be a multiple of n_head, got n_embd=32, n_head=5"),
+    (["trainer.max_steps=0"], 2, "trainer.max_steps must be at least 1, got 0"),
+    (["trainer.precision=16-mixed", "trainer.accelerator=cpu"], 2, "trainer: precision=16-mixed needs a GPU"),
+    (["trainer.accelerator=quantum"], 2, "trainer: "),
+    (["optimizer.lr=-1"], 2, "optimizer: Invalid learning rate"),
+    (["tokenizer.unknown=drop"], 2, "tokenizer.unknown must be"),
+    (["data.files=[a(1).txt]"], 2, "cannot be read; quote the value twice: 'data.files=[\"a(1).txt\"]'"),
+    (["data.files=a=b.txt"], 2, "cannot be read; quote the value twice: 'data.files=\"a=b.txt\"'"),
+    (["data.files=~/x, y"], 2, "cannot be read; quote the value twice: 'data.files=\"~/x, y\"'"),
+    (["data.files=missing.txt"], 1, "data.files: there is no file 'missing.txt'"),
+    (["model.block_size=9999"], 1, "fewer than model.block_size=9999"),
+    (["data=hub"], 2, "data.path must be given: data.path=..."),
+]
+
+
+@pytest.mark.parametrize(("words", "status", "message"), MISTAKES, ids=[" ".join(words) for words, *_ in MISTAKES])
+def test_a_mistake_is_one_line_and_leaves_nothing(command, words: list[str], status: int, message: str):
+    base = TINY if "data=hub" not in words else ["run_dir=run"]
+    got, out, err = command(*base, *words)
+    assert message in err
+    assert err.startswith("train.py: ")
+    assert err.count("\n") == 1
+    assert (got, out) == (status, "")
+    assert not Path("run").exists()
+
+
+def test_the_quoted_form_that_a_message_shows_works(command):
+    Path("a(1), b=c.txt").write_text(Path("book.txt").read_text())
+    assert command(*TINY, 'data.files="a(1), b=c.txt"')[0] == 0
+
+
+def test_a_file_that_is_not_utf8_is_named(command):
+    Path("book.txt").write_bytes(b"caf\xe9")
+    status, _, err = command(*TINY)
+    assert status == 1
+    assert "book.txt is not UTF-8 text: byte 0xe9 at offset 3, line 1" in err
+
+
+def test_a_dry_run_tells_costs_and_windows_and_trains_nothing(command):
+    status, out, err = command(*TINY, "dry_run=true", "trainer.accumulate_grad_batches=2")
+    assert (status, err) == (0, "")
+    for word in ("parameters", "training", "validation", "FLOPs", "memory", "disk", "time", "to see"):
+        assert word in out
+    assert "768 tokens" in out  # 6 steps of 2 batches of 4 windows of 16
+    assert "predicts" in out
+    assert not Path("run").exists()
+
+
+def test_a_sweep_trains_each_trial_and_goes_on_after_one_that_fails(command):
+    status, _, err = command(*TINY, "-m", "model.n_head=2,5,4", "run_dir=sweep")
+    assert status == 2
+    assert "n_embd=16, n_head=5" in err
+    assert sorted(path.name for path in Path("sweep").iterdir() if path.is_dir()) == ["0", "2"]
+    for trial in ("0", "2"):
+        assert json.loads(Path(f"sweep/{trial}/summary.json").read_text())["status"] == "completed"
+
+
+def test_a_run_returns_its_best_bits_per_byte(command, monkeypatch):
+    returned = []
+    original = train.run
+    monkeypatch.setattr(train, "run", lambda cfg: returned.append(original(cfg)) or returned[-1])
+    assert command(*TINY)[0] == 0
+    assert returned == [json.loads(Path("run/summary.json").read_text())["best_val_bits_per_byte"]]
+
+
+def test_a_run_that_diverges_returns_a_finite_number(command, monkeypatch):
+    returned = []
+    original = train.run
+    monkeypatch.setattr(train, "run", lambda cfg: returned.append(original(cfg)) or returned[-1])
+    command(*TINY, "optimizer.lr=1e30", "trainer.gradient_clip_val=0.0")
+    assert returned == [train.DIVERGED]
+
+
+def test_early_stopping_ends_a_run_that_no_longer_learns(command):
+    status, *_ = command(
+        *TINY, "callbacks=early_stopping", "callbacks.early_stopping.min_delta=100", "trainer.max_steps=99"
+    )
+    assert status == 0
+    assert json.loads(Path("run/summary.json").read_text())["step"] == 16  # 4, and three validations more
+
+
+def test_wandb_goes_offline_by_itself_beside_metrics_csv(command, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    status, out, _ = command(*TINY, "logger=wandb")
+    assert status == 0
+    assert "wandb sync run/wandb/offline-run-*" in out
+    assert list(Path("run/wandb").glob("offline-run-*/*.wandb"))
+    assert Path("run/metrics.csv").exists()
+
+
+@pytest.mark.parametrize("tokenizer", ["char", "byte"])
+def test_the_tokenizer_of_a_run_is_saved_for_the_tokenizers_library(command, tokenizer: str):
+    from tokenizers import Tokenizer
+
+    assert command(*TINY, f"tokenizer={tokenizer}")[0] == 0
+    library = Tokenizer.from_file("run/tokenizer.json")
+    ours = read(Path("run/checkpoints/last.ckpt")).tokenizer
+    assert library.encode("to be").ids == ours.encode("to be").tolist()
+
+
+def test_help_names_groups_choices_and_examples_quickly(tmp_path: Path):
+    code = "import sys; sys.argv = ['train.py', '--help']; import train, atexit\n"
+    code += (
+        "atexit.register(lambda: print('SLOW' if 'torch' in sys.modules or 'lightning' in sys.modules else 'QUICK'))\n"
+    )
+    code += "train.main()"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "python train.py data=text_files data.files=book.txt" in result.stdout
+    assert "model: gpt2" in result.stdout
+    assert result.stdout.endswith("QUICK\n")
+
+
+def test_nothing_of_hydra_is_in_the_package():
+    for path in (ROOT / "tinygpt").rglob("*.py"):
+        text = path.read_text()
+        assert "import hydra" not in text
+        assert "omegaconf" not in text
+        lightning = "lightning" in text and "import lightning" in text
+        assert not lightning or path.parent.name == "training" or path.name == "module.py", path
+
+
+@pytest.mark.slow
+def test_debug_overfit_drives_one_batch_to_near_zero_loss(command):
+    status, *_ = command(
+        "debug=overfit", "data=text_files", "data.files=book.txt", "run_dir=run", "model.block_size=32"
+    )
+    assert status == 0
+    assert json.loads(Path("run/summary.json").read_text())["val_loss"] < 0.05
+
+
+@pytest.mark.slow
+def test_the_reference_experiment_learns_shakespeare_like_text(command):
+    """A scaled twin of experiment=shakespeare_reference on a local folder in the Hub's layout."""
+    from datasets import Dataset
+
+    Path("folder").mkdir()
+    text = Path("book.txt").read_text()
+    for split, share in (("train", text), ("validation", text[:500]), ("test", text[500:900])):
+        Dataset.from_dict({"text": [share]}).to_parquet(f"folder/{split}-00000-of-00001.parquet")
+    status, *_ = command("experiment=shakespeare_reference", "data.path=folder", "trainer.max_steps=100", "run_dir=run")
+    assert status == 0
+    assert json.loads(Path("run/summary.json").read_text())["val_loss"] < 1.0
