@@ -70,7 +70,12 @@ def parser() -> argparse.ArgumentParser:
         default="error",
         help="what becomes of prompt characters that the model does not know (default: error)",
     )
-    p.add_argument("--device", default="auto", help="cpu, cuda or mps (default: a GPU where there is one)")
+    p.add_argument(
+        "--device",
+        choices=["auto", "cpu", "cuda", "mps"],
+        default="auto",
+        help="where the model runs (default: a GPU where there is one)",
+    )
     return p
 
 

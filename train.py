@@ -6,14 +6,12 @@ Hydra and OmegaConf appear here alone; everything in tinygpt/ takes plain argume
 where it is first needed, so that --help and mistakes are answered at once.
 """
 
-import inspect
 import os
 import re
 import shlex
 import sys
 import traceback
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -24,25 +22,17 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from tinygpt.config import Config, UsageError, build, check, construct, one_line, parts, target, unknown_key
 from tinygpt.errors import UserError
 
 CONF = Path(__file__).resolve().parent / "conf"
 DIVERGED = 1e3  # bits per byte that a sweep is told of a run without a finite result: a sampler needs a number
 
-STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)  # "3" is no int, and a library's own types are skipped
-
 FAILED: list[int] = []  # the exit statuses of this command's runs that failed
 
 SHOW_TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR") == "1"
 os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets exceptions through, for `complain` to word
-
-Config = dict[str, Any]  # a composed and resolved configuration, or a part of one
-
-
-class UsageError(Exception):
-    """The command line asks for what does not exist or is not allowed."""
 
 
 @dataclass(kw_only=True)
@@ -71,7 +61,7 @@ def run(cfg: Config) -> float:
         "trainer", hardware.precision, {"name": cfg["trainer"]["precision"], "device": device}
     )
     for group, node in parts(cfg).items():
-        check(group, hydra.utils.get_object(node["_target_"]), node)
+        check(group, target(node), node)
     keys = {key: cfg[key] for key in get_type_hints(Settings)}
     check("", Settings, keys)
     settings = construct("", Settings, keys)
@@ -147,61 +137,10 @@ def run(cfg: Config) -> float:
         f" {train_batches.n_targets:,} to train on; {device}, {cfg['trainer']['precision']}; {run_dir}"
     )
     trainer.fit(module, datamodule=data)
+    if metrics.best_val_bits_per_byte is None:
+        raise UserError("the run diverged, no validation loss was a number; try a lower optimizer.lr")
     report(run_dir, metrics)
-    best = metrics.best_val_bits_per_byte
-    return best if best is not None else DIVERGED
-
-
-def parts(cfg: Config) -> dict[str, Config]:
-    """The nodes that name a constructor, by their dotted names."""
-    found = {}
-    for group, node in cfg.items():
-        if isinstance(node, dict):
-            found |= {group: node} if "_target_" in node else {f"{group}.{k}": v for k, v in parts(node).items()}
-    return found
-
-
-def check(group: str, target: Any, node: Config) -> None:
-    """Raise UsageError unless the node's keys are keywords of the target and its values of their types."""
-    try:
-        hints = get_type_hints(target.__init__ if isinstance(target, type) else target)
-    except NameError:  # a library's hints may name what only a type checker imports
-        hints = {}
-    keywords = [name for name in inspect.signature(target).parameters if name != "self"]
-    for key, value in node.items():
-        name = f"{group}.{key}".lstrip(".")
-        if key == "_target_":
-            continue
-        if key not in keywords:
-            raise UsageError(unknown_key(name, keywords))
-        try:
-            TypeAdapter(hints.get(key, Any), config=STRICT).validate_python(value)
-        except ValidationError as error:
-            wanted = hints[key].__name__ if isinstance(hints[key], type) else hints[key]
-            raise UsageError(f"{name} must be {str(wanted).replace('typing.', '')}, got {value!r}") from error
-
-
-def unknown_key(name: str, known: list[str]) -> str:
-    group, _, key = name.rpartition(".")
-    close = get_close_matches(key, known, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return f"there is no key {name}{hint} The keys {f'of {group} ' if group else ''}are: {', '.join(sorted(known))}"
-
-
-def build(cfg: Config, group: str, **runtime: Any) -> Any:
-    """Construct what a node names, from its keys and from what is known only now."""
-    node = parts(cfg)[group]
-    keywords = {key: value for key, value in node.items() if key != "_target_"}
-    return construct(group, hydra.utils.get_object(node["_target_"]), keywords | runtime)
-
-
-def construct(group: str, target: Any, keywords: Config) -> Any:
-    try:
-        return target(**keywords)
-    except UserError:
-        raise
-    except Exception as error:  # a constructor's refusal, ours or a library's: the values are the user's
-        raise UsageError(f"{group}: {one_line(error)}".lstrip(": ")) from error
+    return metrics.best_val_bits_per_byte
 
 
 def report(run_dir: Path, metrics: Any) -> None:
@@ -216,10 +155,6 @@ def report(run_dir: Path, metrics: Any) -> None:
     )
 
 
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
-
-
 def explain(error: Exception, overrides: list[str]) -> str:
     """A mistake that Hydra found, in one line: what is wrong, what is allowed, what to do."""
     if isinstance(error, MissingConfigException) and error.options is not None:
@@ -232,6 +167,10 @@ def explain(error: Exception, overrides: list[str]) -> str:
         example = f"{key}=[{quoted}]" if value.startswith("[") else f"{key}={quoted}"
         how = f"quote the value twice: {shlex.quote(example)}" if equals else "a setting is KEY=VALUE"
         return f"{error.override!r} cannot be read; {how}"
+    ambiguous = re.search(r"Ambiguous value for argument '([^=']+)=(.*)'", str(error))
+    if ambiguous:
+        key, values = ambiguous.groups()
+        return f"{key}={values} are several values: a list is {shlex.quote(f'{key}=[{values}]')}, a sweep needs -m"
     unknown = re.search(r"Could not override '([^']+)'", str(error))
     if unknown:
         return unknown_key(unknown[1], keys_of(unknown[1].rpartition(".")[0], overrides))
@@ -245,12 +184,20 @@ def keys_of(group: str, overrides: list[str]) -> list[str]:
     with hydra.initialize_config_dir(str(CONF), version_base=None):
         cfg = hydra.compose("train", choices)
     node = OmegaConf.select(cfg, group) if group else cfg
-    return [key for key in node if key != "_target_"] if isinstance(node, DictConfig) else keys_of("", overrides)
+    if not isinstance(node, DictConfig):
+        return keys_of(group.rpartition(".")[0], overrides)
+    groups = [] if group else [path.name for path in CONF.iterdir() if path.is_dir()]
+    return sorted({*map(str, node), *groups} - {"_target_"})
 
 
 @hydra.main(config_path=str(CONF), config_name="train", version_base=None)
 def job(cfg: DictConfig) -> float:
-    """One run, alone or of a sweep; Hydra hands over its configuration."""
+    """What Hydra calls, once or for each trial of a sweep."""
+    return attempt(cfg)
+
+
+def attempt(cfg: DictConfig) -> float:
+    """One run; where it fails the mistake is told and the result is DIVERGED, so that a sweep goes on."""
     if HydraConfig.get().mode == RunMode.MULTIRUN:
         cfg.run_dir = os.path.relpath(HydraConfig.get().runtime.output_dir)
     try:
@@ -262,7 +209,7 @@ def job(cfg: DictConfig) -> float:
         return run({str(key): value for key, value in plain.items()})
     except Exception as error:
         FAILED.append(complain(error))
-        return DIVERGED  # a sweep goes on
+        return DIVERGED
     finally:
         run_dir = Path(cfg.run_dir)
         if run_dir.is_dir() and not any(run_dir.iterdir()):  # Hydra has made it before anything was checked
@@ -287,6 +234,7 @@ def complain(error: BaseException) -> int:
 def main() -> int:
     """Run the command line; returns the exit status."""
     FAILED.clear()
+    sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse wants them first
     try:
         job()
     except Exception as error:

@@ -9,6 +9,7 @@ import torch
 from omegaconf import OmegaConf
 
 import train
+from tinygpt.config import build, check, parts, target
 
 FILES = sorted(path.relative_to(train.CONF) for path in train.CONF.rglob("*.yaml") if path.name != "train.yaml")
 REQUIRED = {"data.files": "a.txt", "data.path": "OWNER/NAME"}  # keys without a default
@@ -28,26 +29,26 @@ def compose(*overrides: str) -> dict:
 def test_every_file_composes_and_builds(file: Path):
     cfg = compose(f"{file.parent.as_posix()}={file.stem}")
     cfg["trainer"]["precision"] = "32-true"  # `auto` is resolved before anything is built
-    for group, node in train.parts(cfg).items():
-        train.check(group, hydra.utils.get_object(node["_target_"]), node)
-    model = train.build(cfg, "model", vocab_size=257, attention=train.build(cfg, "attention"))
-    train.build(cfg, "optimizer", model=model)
-    assert train.build(cfg, "schedule")(0, 100) > 0
-    tokenizer = train.build(cfg, "tokenizer", documents=["some text"])
+    for group, node in parts(cfg).items():
+        check(group, target(node), node)
+    model = build(cfg, "model", vocab_size=257, attention=build(cfg, "attention"))
+    build(cfg, "optimizer", model=model)
+    assert build(cfg, "schedule")(0, 100) > 0
+    tokenizer = build(cfg, "tokenizer", documents=["some text"])
     assert tokenizer.decode(tokenizer.encode("some text").tolist()) == "some text"
-    assert train.build(cfg, "data").batch_size >= 1
+    assert build(cfg, "data").batch_size >= 1
     for group in ("callbacks", "logger"):
         for name in cfg[group]:
-            train.build(cfg, f"{group}.{name}")
-    train.build(cfg, "trainer", logger=False)
+            build(cfg, f"{group}.{name}")
+    build(cfg, "trainer", logger=False)
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)
 def test_every_file_says_all_keys_of_what_it_names(file: Path):
     """A key that a file leaves out cannot be set without a plus; of Lightning's own classes the usual ones do."""
-    for group, node in train.parts(compose(f"{file.parent.as_posix()}={file.stem}")).items():
+    for group, node in parts(compose(f"{file.parent.as_posix()}={file.stem}")).items():
         if node["_target_"].startswith("tinygpt."):
-            parameters = inspect.signature(hydra.utils.get_object(node["_target_"])).parameters
+            parameters = inspect.signature(target(node)).parameters
             at_run_time = {"vocab_size", "attention", "model", "documents"}
             assert set(parameters) - at_run_time == set(node) - {"_target_"}, group
 
@@ -74,5 +75,5 @@ def test_every_file_names_a_choice_that_help_lists():
 
 def test_the_model_in_a_configuration_needs_no_memory_to_be_checked():
     with torch.device("meta"):
-        model = train.build(compose(), "model", vocab_size=10**6)
+        model = build(compose(), "model", vocab_size=10**6)
     assert model.token_embedding.weight.is_meta

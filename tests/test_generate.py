@@ -88,6 +88,7 @@ def test_any_prompt_arrives_as_it_was_typed(command, run_dir: Path, monkeypatch,
         (["--num-samples", "two"], "must be a whole number of at least 1, got 'two'"),
         (["--seed", "-3"], "must be a whole number of at least 0, got '-3'"),
         (["--prompt", "a", "--prompt-file", "b"], "not allowed with argument"),
+        (["--device", "abacus"], "invalid choice: 'abacus'"),
         (["--nothing"], "unrecognized arguments: --nothing"),
     ],
 )
@@ -111,7 +112,6 @@ def test_a_mistake_is_one_line_on_stderr_and_exits_with_1(run_dir: Path, tmp_pat
         (["--checkpoint", "bad.ckpt"], "bad.ckpt is not a tinygpt checkpoint"),
         (["--checkpoint", "nowhere"], "there is no checkpoint nowhere"),
         (["--prompt-file", "nowhere.txt"], "--prompt-file nowhere.txt cannot be read: No such file or directory"),
-        (["--device", "abacus"], "abacus"),
     ):
         result = shell(*words, cwd=tmp_path)
         assert (result.returncode, result.stdout) == (1, "")

@@ -106,7 +106,7 @@ def test_a_run_is_never_overwritten(command):
 
 MISTAKES = [
     (["model.n_layr=3"], 2, "there is no key model.n_layr; did you mean n_layer? The keys of model are: block_size,"),
-    (["foo=3"], 2, "there is no key foo. The keys are: attention, callbacks,"),
+    (["foo=3"], 2, "there is no key foo. The keys are: attention, callbacks, compile, data, debug, dry_run,"),
     (["data.foo.bar=3"], 2, "there is no key data.foo.bar"),
     (["+model.foo=3"], 2, "there is no key model.foo. The keys of model are:"),
     (["model=gpt9"], 2, "there is no model=gpt9; model is one of: gpt2"),
@@ -126,6 +126,7 @@ MISTAKES = [
     (["data.files=[a(1).txt]"], 2, "cannot be read; quote the value twice: 'data.files=[\"a(1).txt\"]'"),
     (["data.files=a=b.txt"], 2, "cannot be read; quote the value twice: 'data.files=\"a=b.txt\"'"),
     (["data.files=~/x, y"], 2, "cannot be read; quote the value twice: 'data.files=\"~/x, y\"'"),
+    (["data.files=a.txt,b.txt"], 2, "are several values: a list is 'data.files=[a.txt,b.txt]', a sweep needs -m"),
     (["data.files=missing.txt"], 1, "data.files: there is no file 'missing.txt'"),
     (["model.block_size=9999"], 1, "fewer than model.block_size=9999"),
     (["data=hub"], 2, "data.path must be given: data.path=..."),
@@ -184,10 +185,11 @@ def test_a_run_returns_its_best_bits_per_byte(command, monkeypatch):
 
 def test_a_run_that_diverges_returns_a_finite_number(command, monkeypatch):
     returned = []
-    original = train.run
-    monkeypatch.setattr(train, "run", lambda cfg: returned.append(original(cfg)) or returned[-1])
-    command(*TINY, "optimizer.lr=1e30", "trainer.gradient_clip_val=0.0")
-    assert returned == [train.DIVERGED]
+    original = train.attempt
+    monkeypatch.setattr(train, "attempt", lambda cfg: returned.append(original(cfg)) or returned[-1])
+    status, _, err = command(*TINY, "optimizer.lr=1e30", "trainer.gradient_clip_val=0.0")
+    assert (status, returned) == (1, [train.DIVERGED])
+    assert err == "train.py: the run diverged, no validation loss was a number; try a lower optimizer.lr\n"
 
 
 def test_early_stopping_ends_a_run_that_no_longer_learns(command):

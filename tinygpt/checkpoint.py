@@ -67,18 +67,18 @@ def entry(model: GPT, tokenizer: Tokenizer) -> dict[str, Any]:
     return {"format": FORMAT, "model": describe(model), "tokenizer": describe(tokenizer)}
 
 
-def read(path: Path, device: torch.device | str = "cpu") -> Contents:
-    """The model, in evaluation mode, and the tokenizer of a checkpoint.
+def read(path: Path) -> Contents:
+    """The model, in evaluation mode and on the CPU, and the tokenizer of a checkpoint.
 
     Raises:
         UserError: it is not there, not a tinygpt checkpoint, or one of another format.
     """
     try:
-        contents = torch.load(path, map_location=device, weights_only=True, mmap=True)
+        contents = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         saved = contents["tinygpt"]
         if saved["format"] != FORMAT:
             raise UserError(f"{path} has checkpoint format {saved['format']}; this tinygpt reads format {FORMAT}")
-        model, tokenizer = rebuild(saved["model"]).to(device), rebuild(saved["tokenizer"])
+        model, tokenizer = rebuild(saved["model"]), rebuild(saved["tokenizer"])
         model.load_state_dict({name.removeprefix("model."): w for name, w in contents["state_dict"].items()})
         return Contents(model.eval(), tokenizer, contents["global_step"])
     except UserError:

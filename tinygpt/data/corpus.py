@@ -7,7 +7,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from datasets import Dataset
@@ -67,8 +67,10 @@ class Corpus(ABC):
 
 def texts(documents: Dataset) -> Iterator[str]:
     """The documents' texts, one after the other; rows without text (null) are left out."""
-    for rows in documents.iter(batch_size=64):
-        yield from (text for text in rows["text"] if text is not None)
+    for row in documents:
+        text = cast(dict[str, str | None], row)["text"]
+        if text is not None:
+            yield text
 
 
 def hold_out(documents: Dataset, fraction: float, seed: int = 0) -> Splits:
@@ -82,7 +84,7 @@ def hold_out(documents: Dataset, fraction: float, seed: int = 0) -> Splits:
     if len(documents) == 0:
         raise UserError("the corpus has no documents")
     if len(documents) == 1:
-        text = documents[0]["text"] or ""
+        text = next(texts(documents), "")
         cut = round(len(text) * (1 - fraction))
         return Splits(Dataset.from_dict({"text": [text[:cut]]}), Dataset.from_dict({"text": [text[cut:]]}))
     n_validation = min(max(1, round(len(documents) * fraction)), len(documents) - 1)

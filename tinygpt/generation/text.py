@@ -77,9 +77,10 @@ def load(path: str | Path | None = None, *, device: str = "auto", unknown: Unkno
 
     Raises:
         UserError: there is no such checkpoint, or the file is not one.
+        RuntimeError: there is no such device.
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    contents = checkpoint.read(checkpoint.find(Path(path).expanduser() if path is not None else None), device)
+    contents = checkpoint.read(checkpoint.find(Path(path).expanduser() if path is not None else None))
     contents.tokenizer.unknown = unknown
-    return TextGenerator(contents.model, contents.tokenizer)
+    return TextGenerator(contents.model.to(device), contents.tokenizer)

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+from lightning.pytorch import callbacks
 
 from tinygpt.training.interrupt import Interrupted
 
 
-class Checkpoint(pl.callbacks.Checkpoint):
+class Checkpoint(callbacks.Checkpoint):
     """Keeps `last.ckpt` after every validation and at the end, and the best by validation loss.
 
     Args:

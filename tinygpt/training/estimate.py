@@ -45,7 +45,8 @@ def estimate(
     for _ in range(TIMED_BATCHES):
         start = time.perf_counter()
         next_token_loss(model(ids), targets).backward()
-        next(model.parameters()).grad.sum().item()  # waits for a GPU
+        if device == "cuda":
+            torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
     model.zero_grad(set_to_none=True)
     total = timedelta(seconds=round(min(seconds) * accumulate * max_steps))

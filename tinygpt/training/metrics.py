@@ -1,6 +1,7 @@
 """The run's figures: measured once, here, for the loggers, the progress display and the summary."""
 
 import time
+from math import inf
 from typing import Any
 
 import lightning.pytorch as pl
@@ -104,7 +105,8 @@ class Metrics(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.val_loss = trainer.callback_metrics["val_loss"].item()
         self.val_bits_per_byte = trainer.callback_metrics["val_bits_per_byte"].item()
-        if self.best_val_loss is None or self.val_loss < self.best_val_loss:
+        best = inf if self.best_val_loss is None else self.best_val_loss
+        if self.val_loss < best:  # a NaN is below nothing
             self.best_val_loss, self.best_val_bits_per_byte = self.val_loss, self.val_bits_per_byte
         for logger in trainer.loggers:
             figures = {"val_loss": self.val_loss, "val_bits_per_byte": self.val_bits_per_byte}

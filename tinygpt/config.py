@@ -1,0 +1,96 @@
+"""Configuration is construction: plain dictionaries that name constructors, checked by name and type, then built.
+
+A part of a configuration names its constructor under `_target_`; its other keys are that constructor's keywords, one to
+one.
+"""
+
+import inspect
+import pydoc
+from difflib import get_close_matches
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from tinygpt.errors import UserError
+
+Config = dict[str, Any]
+
+STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)  # "3" is no int; a library's own types pass
+
+
+class UsageError(Exception):
+    """A configuration asks for what does not exist or is not allowed."""
+
+
+def parts(cfg: Config) -> dict[str, Config]:
+    """The parts that name a constructor, by their dotted names."""
+    found: dict[str, Config] = {}
+    for group, node in cfg.items():
+        if isinstance(node, dict):
+            found |= {group: node} if "_target_" in node else {f"{group}.{k}": v for k, v in parts(node).items()}
+    return found
+
+
+def check(group: str, target: Any, node: Config) -> None:
+    """Raise UsageError unless the node's keys are keywords of the target and its values of their types."""
+    try:
+        hints = get_type_hints(target.__init__ if isinstance(target, type) else target)
+    except NameError:  # a library's hints may name what only a type checker imports
+        hints = {}
+    keywords = list(inspect.signature(target).parameters)
+    for key, value in node.items():
+        name = f"{group}.{key}".lstrip(".")
+        if key == "_target_":
+            continue
+        if key not in keywords:
+            raise UsageError(unknown_key(name, keywords))
+        try:
+            TypeAdapter(hints.get(key, Any), config=STRICT).validate_python(value)
+        except ValidationError as error:
+            wanted = hints[key].__name__ if isinstance(hints[key], type) else hints[key]
+            raise UsageError(f"{name} must be {str(wanted).replace('typing.', '')}, got {value!r}") from error
+
+
+def unknown_key(name: str, known: list[str]) -> str:
+    """The message for a key that does not exist."""
+    group, _, key = name.rpartition(".")
+    close = get_close_matches(key, known, n=1)
+    hint = f"; did you mean {close[0]}?" if close else "."
+    return f"there is no key {name}{hint} The keys {f'of {group} ' if group else ''}are: {', '.join(sorted(known))}"
+
+
+def target(node: Config) -> Any:
+    """The constructor that a part names.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    found = pydoc.locate(node["_target_"])
+    if found is None:
+        raise UsageError(f"_target_={node['_target_']} names nothing that can be imported")
+    return found
+
+
+def build(cfg: Config, group: str, **runtime: Any) -> Any:
+    """Construct what a part names, from its keys and from what is known only at run time.
+
+    Raises:
+        UsageError: the constructor refuses the values.
+    """
+    node = parts(cfg)[group]
+    return construct(group, target(node), {key: value for key, value in node.items() if key != "_target_"} | runtime)
+
+
+def construct(group: str, constructor: Any, keywords: Config) -> Any:
+    """Call a constructor; what it refuses is a mistake in the group's values."""
+    try:
+        return constructor(**keywords)
+    except UserError:
+        raise
+    except Exception as error:  # ours raise ValueError, the libraries' a variety
+        raise UsageError(f"{group}: {one_line(error)}".lstrip(": ")) from error
+
+
+def one_line(error: BaseException) -> str:
+    """An error's message without line breaks, or its name where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
