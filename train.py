@@ -76,7 +76,7 @@ def run(cfg: Config) -> float:
     from tinygpt.data.module import TextDataModule
     from tinygpt.data.token_file import encode
     from tinygpt.training.estimate import estimate
-    from tinygpt.training.interrupt import StopOnSignal
+    from tinygpt.training.interrupt import Interrupted, StopOnSignal
     from tinygpt.training.metrics import Metrics
     from tinygpt.training.module import LanguageModel
     from tinygpt.training.progress import Progress, quiet
@@ -136,7 +136,12 @@ def run(cfg: Config) -> float:
         f"{model.n_parameters():,} parameters, {tokenizer.vocab_size:,} tokens in the vocabulary,"
         f" {train_batches.n_targets:,} to train on; {device}, {cfg['trainer']['precision']}; {run_dir}"
     )
-    trainer.fit(module, datamodule=data)
+    try:
+        trainer.fit(module, datamodule=data)
+    except Interrupted as stop:
+        sample = f"python generate.py --checkpoint {shlex.quote(str(run_dir))}"
+        print(f"\nstopped by {stop} after step {metrics.step}, which is kept: {sample}", file=sys.stderr)
+        raise SystemExit(128 + stop.signal) from stop
     if metrics.best_val_bits_per_byte is None:
         raise UserError("the run diverged, no validation loss was a number; try a lower optimizer.lr")
     report(run_dir, metrics)

@@ -1,8 +1,11 @@
 """`python train.py` as a user types it, in one process."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -190,6 +193,30 @@ def test_a_run_that_diverges_returns_a_finite_number(command, monkeypatch):
     status, _, err = command(*TINY, "optimizer.lr=1e30", "trainer.gradient_clip_val=0.0")
     assert (status, returned) == (1, [train.DIVERGED])
     assert err == "train.py: the run diverged, no validation loss was a number; try a lower optimizer.lr\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 0)])
+def test_a_stopped_run_keeps_its_last_step_and_says_where(number: signal.Signals, workers: int):
+    words = [*TINY, "trainer.max_steps=1000000", "eval_every=1000000", f"data.num_workers={workers}"]
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    metrics = Path("run/metrics.csv")
+    while process.poll() is None and not (metrics.exists() and len(metrics.read_text().splitlines()) > 20):
+        time.sleep(0.1)
+    os.killpg(process.pid, number)  # as a terminal does: to the workers too
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert summary["status"] == "interrupted"
+    assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"] == summary["step"]
+    assert f"stopped by {number.name} after step {summary['step']}, which is kept: python generate.py" in err
+    assert "Traceback" not in err
 
 
 def test_early_stopping_ends_a_run_that_no_longer_learns(command):

@@ -304,13 +304,13 @@ def test_workers_build_the_same_batches(token_file):
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
-def test_a_split_shorter_than_a_window_is_named(token_file):
-    short = token_file("too short")
-    corpus = TextFiles(files="unused")
-    with pytest.raises(UserError, match=r"the training split has 10 tokens, fewer than model.block_size=16"):
-        TextDataModule(short, token_file(TEXT), corpus=corpus, block_size=16, seed=0)
-    with pytest.raises(UserError, match="the validation split has 10 tokens"):
-        TextDataModule(token_file(TEXT), short, corpus=corpus, block_size=16, seed=0)
+def test_a_split_without_enough_text_is_named(token_file):
+    corpus, text = TextFiles(files="unused"), token_file(TEXT)
+    with pytest.raises(UserError, match="the training split has 10 tokens, fewer than model.block_size=16"):
+        TextDataModule(token_file("too short"), text, corpus=corpus, block_size=16, seed=0)
+    with pytest.raises(UserError, match="the validation split holds no text"):
+        TextDataModule(text, token_file(""), corpus=corpus, block_size=16, seed=0)
+    TextDataModule(text, token_file("a"), corpus=corpus, block_size=16, seed=0)  # little is enough to validate on
 
 
 def test_lines_tell_step_loss_speed_and_time_left(token_file, monkeypatch, capsys):

@@ -1,5 +1,6 @@
 """The token files as Lightning takes them."""
 
+import signal
 from collections.abc import Iterable
 from itertools import count, repeat
 
@@ -26,17 +27,18 @@ class TextDataModule(pl.LightningDataModule):
         seed: what the training order follows from.
 
     Raises:
-        UserError: a token file is shorter than one window.
+        UserError: the training split is shorter than one window, or there is nothing to validate on.
     """
 
     def __init__(self, train: TokenFile, validation: TokenFile, *, corpus: Corpus, block_size: int, seed: int) -> None:
         super().__init__()
-        for name, file in (("training", train), ("validation", validation)):
-            if len(file.ids) <= block_size:
-                raise UserError(
-                    f"the {name} split has {len(file.ids) - 1:,} tokens, fewer than model.block_size={block_size}:"
-                    " give more text, or a smaller block_size"
-                )
+        if len(train.ids) <= block_size:
+            raise UserError(
+                f"the training split has {len(train.ids) - 1:,} tokens, fewer than model.block_size={block_size}:"
+                " give more text, or a smaller block_size"
+            )
+        if validation.n_bytes == 0:
+            raise UserError("the validation split holds no text: give more documents, or a larger data.val_fraction")
         self.train = train
         self.validation = validation
         self.corpus = corpus
@@ -68,6 +70,12 @@ class TextDataModule(pl.LightningDataModule):
             batch_size=None,  # the dataset's items are whole batches
             sampler=numbers,
             num_workers=workers,
+            worker_init_fn=_leave_interrupts_to_the_training,
             persistent_workers=workers > 0,
             pin_memory=torch.cuda.is_available(),  # so that copies to the GPU run beside the computation
         )
+
+
+def _leave_interrupts_to_the_training(worker: int) -> None:
+    """A terminal sends Ctrl-C to all processes; a worker that died of it would fail the step that is to be saved."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
