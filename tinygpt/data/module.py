@@ -76,6 +76,6 @@ class TextDataModule(pl.LightningDataModule):
         )
 
 
-def _leave_interrupts_to_the_training(worker: int) -> None:
+def _leave_interrupts_to_the_training(_worker: int) -> None:
     """A terminal sends Ctrl-C to all processes; a worker that died of it would fail the step that is to be saved."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
