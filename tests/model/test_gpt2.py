@@ -27,7 +27,7 @@ def test_a_fresh_model_knows_nothing(vocab_size: int, sizes: dict, init):
 
 
 def test_gpt2_initialisation_scales_residual_projections_by_depth():
-    model = GPT2(vocab_size=67, n_layer=8, n_embd=128)
+    model = GPT2(vocab_size=67, n_layer=8, n_embd=128, init="gpt2")
     for block in model.blocks:
         assert block.attention.qkv.weight.std().item() == pytest.approx(0.02, rel=0.05)
         for projection in (block.attention.proj, block.mlp.proj):

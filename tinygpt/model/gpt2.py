@@ -22,7 +22,8 @@ class GPT2(GPT):
         n_embd: width C of the residual stream; a multiple of n_head.
         dropout: share dropped in training, of the embeddings, the attention weights and each residual branch.
         tie_embeddings: the head's weights are the token embedding's.
-        init: how weights are drawn, "gpt2" or "xavier".
+        init: how weights are drawn: "xavier", whose deviation follows the width, or "gpt2", whose 0.02 is right for
+            the widths of GPT-2 (768 and more) and too small for narrow models.
         gradient_checkpointing: keep only each block's input for the backward pass and compute the rest again.
         attention: the kernel.
 
@@ -42,7 +43,7 @@ class GPT2(GPT):
         n_embd: int = 128,
         dropout: float = 0.0,
         tie_embeddings: bool = True,
-        init: Literal["gpt2", "xavier"] = "gpt2",
+        init: Literal["gpt2", "xavier"] = "xavier",
         gradient_checkpointing: bool = False,
         attention: Kernel | None = None,
     ) -> None:

@@ -9,7 +9,7 @@ from torch.optim import AdamW
 def adamw(
     model: nn.Module,
     *,
-    lr: float = 1e-3,
+    lr: float = 3e-3,
     betas: Sequence[float] = (0.9, 0.99),
     weight_decay: float = 0.1,
     eps: float = 1e-8,
