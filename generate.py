@@ -115,7 +115,9 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (UserError, RuntimeError, ValueError) as error:
+    except BrokenPipeError:  # whoever read the text has had enough
+        sys.stderr.close()
+    except (UserError, RuntimeError, ValueError, OSError) as error:
         sys.exit(f"generate.py: {' '.join(str(error).split())}")
     except KeyboardInterrupt:
         sys.exit(130)

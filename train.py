@@ -13,7 +13,7 @@ import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -28,8 +28,6 @@ from tinygpt.errors import UserError
 
 CONF = Path(__file__).resolve().parent / "conf"
 DIVERGED = 1e3  # bits per byte that a sweep is told of a run without a finite result: a sampler needs a number
-
-FAILED: list[int] = []  # the exit statuses of this command's runs that failed
 
 SHOW_TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR") == "1"
 os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets exceptions through, for `complain` to word
@@ -52,26 +50,23 @@ class Settings:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
 
+GROUPS = {path.name for path in CONF.iterdir() if path.is_dir()}
+REQUIRED = GROUPS - {"experiment", "debug"} | set(Settings.__annotations__)
+FAILED: list[int] = []  # the exit statuses of this command's runs that failed
+
+
 def run(cfg: Config) -> float:
     """Train as a configuration says, and report; returns the best validation bits per byte."""
-    from tinygpt.training import hardware
-
-    device = hardware.device(cfg["trainer"]["accelerator"])
-    cfg["trainer"]["precision"] = construct(
-        "trainer", hardware.precision, {"name": cfg["trainer"]["precision"], "device": device}
-    )
-    for group, node in parts(cfg).items():
-        check(group, target(node), node)
-    keys = {key: cfg[key] for key in get_type_hints(Settings)}
+    keys = {key: value for key, value in cfg.items() if key not in GROUPS}
     check("", Settings, keys)
-    settings = construct("", Settings, keys)
+    settings: Settings = construct("", Settings, keys)
     run_dir = Path(settings.run_dir)
     if (run_dir / "config.yaml").exists():
         raise UsageError(f"run_dir={run_dir} holds a run already; name another directory")
 
     import torch
 
-    from tinygpt import files
+    from tinygpt import files, hardware
     from tinygpt.data.corpus import texts
     from tinygpt.data.module import TextDataModule
     from tinygpt.data.token_file import encode
@@ -83,67 +78,86 @@ def run(cfg: Config) -> float:
     from tinygpt.training.summary import Summary
 
     quiet()
-    if device == "cuda":
-        torch.set_float32_matmul_precision("high")  # TF32 for what is left in fp32
+    device = construct("trainer", hardware.device, {"name": cfg["trainer"]["accelerator"]})
+    precision = construct("trainer", hardware.precision, {"name": cfg["trainer"]["precision"], "device": device})
+    cfg["trainer"] |= {"accelerator": device, "precision": precision}
+    for group, node in parts(cfg).items():
+        check(group, target(node), node)
     max_steps, accumulate = cfg["trainer"]["max_steps"], cfg["trainer"]["accumulate_grad_batches"]
     if max_steps < 1:
         raise UsageError(f"trainer.max_steps must be at least 1, got {max_steps}")
-    with torch.device("meta"):  # without memory or arithmetic: a model's mistakes are found before the corpus is read
-        build(cfg, "model", vocab_size=1, attention=build(cfg, "attention"))
+    if cfg["trainer"]["devices"] != 1:
+        raise UsageError(f"trainer.devices must be 1, a run uses one device so far, got {cfg['trainer']['devices']}")
+
+    # What can be built without the corpus is, before that is read: a mistake shows at once.
+    attention, schedule = build(cfg, "attention"), build(cfg, "schedule")
+    callbacks = {name: build(cfg, name) for name in parts(cfg) if name.startswith("callbacks.")}
+    with torch.device("meta"):  # without memory or arithmetic
+        build(cfg, "optimizer", model=build(cfg, "model", vocab_size=1, attention=attention))
 
     corpus = build(cfg, "data")
     splits = corpus.splits()
     tokenizer = build(cfg, "tokenizer", documents=texts(splits.train))
     train, validation = (encode(documents, tokenizer, Path(corpus.cache_dir)) for documents in splits)
     torch.manual_seed(settings.seed)
-    model = build(cfg, "model", vocab_size=tokenizer.vocab_size, attention=build(cfg, "attention"))
+    model = build(cfg, "model", vocab_size=tokenizer.vocab_size, attention=attention)
     data = TextDataModule(train, validation, corpus=corpus, block_size=model.block_size, seed=settings.seed)
     if settings.dry_run:
-        print(estimate(model, tokenizer, data, device=device, max_steps=max_steps, accumulate=accumulate))
+        run_facts = {"device": device, "precision": precision, "max_steps": max_steps, "accumulate": accumulate}
+        print(estimate(model, tokenizer, data, **run_facts))
         return DIVERGED
 
-    val_batches, train_batches = data.val_batches(), data.train_batches()
+    if device == "cuda":
+        torch.set_float32_matmul_precision("high")  # TF32 for what is left in fp32
     module = LanguageModel(
         model,
         tokenizer,
         optimizer=build(cfg, "optimizer", model=model),
-        schedule=build(cfg, "schedule"),
-        val_bytes=validation.text_bytes(val_batches.n_targets + 1, tokenizer.n_bytes),
+        schedule=schedule,
+        bytes_per_id=torch.from_numpy(validation.bytes_per_id(tokenizer.n_bytes)),
         compile=settings.compile,
     )
-    tokens_per_step = corpus.batch_size * model.block_size * accumulate
-    metrics = Metrics(settings.log_every, tokens_per_step, train_batches.n_targets)
-    facts = {"n_parameters": model.n_parameters(), "device": device, "precision": cfg["trainer"]["precision"]}
-    callbacks = {name: build(cfg, f"callbacks.{name}") for name in cfg["callbacks"]}
-    summary = Summary(run_dir / "summary.json", metrics, callbacks["checkpoint"], facts)
+    n_targets = data.train_batches().n_targets
+    metrics = Metrics(settings.log_every, corpus.batch_size * model.block_size * accumulate, n_targets)
+    checkpoint = callbacks["callbacks.checkpoint"]
+    facts = {"n_parameters": model.n_parameters(), "device": device, "precision": precision}
+    summary = Summary(run_dir / "summary.json", metrics, checkpoint, facts)
     trainer = build(
         cfg,
         "trainer",
-        logger=[build(cfg, f"logger.{name}") for name in cfg["logger"]],
+        logger=[build(cfg, name) for name in parts(cfg) if name.startswith("logger.")],
         callbacks=[metrics, Progress(metrics), StopOnSignal(), *callbacks.values(), summary],
         max_epochs=-1,
         val_check_interval=settings.eval_every * accumulate,  # Lightning counts batches here, not optimizer steps
         check_val_every_n_epoch=None,
         num_sanity_val_steps=0,
-        use_distributed_sampler=False,  # the batches of each process are its own already
+        use_distributed_sampler=False,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
     run_dir.mkdir(parents=True, exist_ok=True)
-    files.write_text(run_dir / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(cfg)))
+    frozen = cfg | {"model": cfg["model"] | {"vocab_size": tokenizer.vocab_size}}
+    files.write_text(run_dir / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(frozen)))
     files.write_text(run_dir / "tokenizer.json", tokenizer.to_json())
     print(
         f"{model.n_parameters():,} parameters, {tokenizer.vocab_size:,} tokens in the vocabulary,"
-        f" {train_batches.n_targets:,} to train on; {device}, {cfg['trainer']['precision']}; {run_dir}"
+        f" {n_targets:,} to train on; {device}, {precision}; {run_dir}"
     )
     try:
         trainer.fit(module, datamodule=data)
-    except Interrupted as stop:
-        sample = f"python generate.py --checkpoint {shlex.quote(str(run_dir))}"
-        print(f"\nstopped by {stop} after step {metrics.step}, which is kept: {sample}", file=sys.stderr)
-        raise SystemExit(128 + stop.signal) from stop
+    except (Interrupted, Exception) as error:
+        if checkpoint.last_path.exists():
+            print(f"\nthe last checkpoint is {checkpoint.last_path}, of step {checkpoint.saved_step}", file=sys.stderr)
+        if isinstance(error, Interrupted):
+            print(f"train.py: stopped by {error} after step {metrics.step}", file=sys.stderr)
+            raise SystemExit(128 + error.signal) from error
+        raise
+    finally:
+        for logger in trainer.loggers:
+            if hasattr(logger.experiment, "finish"):  # else the next trial of a sweep goes on with this one's W&B run
+                logger.experiment.finish()
     if metrics.best_val_bits_per_byte is None:
-        raise UserError("the run diverged, no validation loss was a number; try a lower optimizer.lr")
+        raise UserError("no validation loss was a number; try a lower optimizer.lr")
     report(run_dir, metrics)
     return metrics.best_val_bits_per_byte
 
@@ -160,18 +174,22 @@ def report(run_dir: Path, metrics: Any) -> None:
     )
 
 
-def explain(error: Exception, overrides: list[str]) -> str:
+def explain(error: BaseException, overrides: list[str]) -> str:
     """A mistake that Hydra found, in one line: what is wrong, what is allowed, what to do."""
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, choice = str(error.missing_cfg_file).rpartition("/")
         return f"there is no {group}={choice}; {group} is one of: {', '.join(sorted(error.options))}"
     if isinstance(error, OverrideParseException):
         key, equals, value = error.override.partition("=")
-        items = value.removeprefix("[").removesuffix("]").split(",") if value.startswith("[") else [value]
-        quoted = ",".join('"' + item.strip("\"'").replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items)
+        items = value.strip("[]").split(",") if value.startswith("[") else [value]
+        quoted = ",".join('"' + item.strip(" \"'").replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items)
         example = f"{key}=[{quoted}]" if value.startswith("[") else f"{key}={quoted}"
         how = f"quote the value twice: {shlex.quote(example)}" if equals else "a setting is KEY=VALUE"
         return f"{error.override!r} cannot be read; {how}"
+    emptied = [o for o in overrides if o.partition("=")[0] in GROUPS and o.partition("=")[2] in ("", "null")]
+    if emptied and "Config group override" in str(error):
+        group = emptied[0].partition("=")[0]
+        return f"{emptied[0]} chooses nothing; {group} is one of: {', '.join(sorted(choices_of(group)))}"
     ambiguous = re.search(r"Ambiguous value for argument '([^=']+)=(.*)'", str(error))
     if ambiguous:
         key, values = ambiguous.groups()
@@ -182,17 +200,23 @@ def explain(error: Exception, overrides: list[str]) -> str:
     return one_line(error)
 
 
+def choices_of(group: str) -> list[str]:
+    return [path.stem for path in (CONF / group).glob("*.yaml")]
+
+
 def keys_of(group: str, overrides: list[str]) -> list[str]:
     """The keys that a group has under the choices made on this command line."""
     choices = [o for o in overrides if "=" in o and (CONF / o.partition("=")[0].lstrip("+~")).is_dir()]
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(CONF), version_base=None):
-        cfg = hydra.compose("train", choices)
+        try:
+            cfg = hydra.compose("train", choices)
+        except HydraException:  # a sweep over choices: the keys of the default ones
+            cfg = hydra.compose("train")
     node = OmegaConf.select(cfg, group) if group else cfg
     if not isinstance(node, DictConfig):
         return keys_of(group.rpartition(".")[0], overrides)
-    groups = [] if group else [path.name for path in CONF.iterdir() if path.is_dir()]
-    return sorted({*map(str, node), *groups} - {"_target_"})
+    return sorted({*map(str, node), *([] if group else GROUPS)} - {"_target_"})
 
 
 @hydra.main(config_path=str(CONF), config_name="train", version_base=None)
@@ -206,7 +230,7 @@ def attempt(cfg: DictConfig) -> float:
     if HydraConfig.get().mode == RunMode.MULTIRUN:
         cfg.run_dir = os.path.relpath(HydraConfig.get().runtime.output_dir)
     try:
-        missing = sorted(OmegaConf.missing_keys(cfg))
+        missing = sorted(OmegaConf.missing_keys(cfg) | (REQUIRED - {str(key) for key in cfg}))
         if missing:
             raise UsageError(f"{missing[0]} must be given: {missing[0]}=...")
         plain = OmegaConf.to_container(cfg, resolve=True)
@@ -221,10 +245,9 @@ def attempt(cfg: DictConfig) -> float:
             run_dir.rmdir()
 
 
-def complain(error: BaseException) -> int:
+def complain(error: BaseException, status: int = 1) -> int:
     """Say in one line on stderr what went wrong, and return the exit status; HYDRA_FULL_ERROR=1 shows where it did."""
-    status = 1
-    if isinstance(error, UsageError | HydraException | OmegaConfBaseException):
+    if isinstance(error, UsageError | HydraException | OmegaConfBaseException) or status == 2:
         message, status = explain(error, sys.argv[1:]), 2
     elif isinstance(error, UserError):
         message = str(error)
@@ -242,8 +265,8 @@ def main() -> int:
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse wants them first
     try:
         job()
-    except Exception as error:
-        return complain(error)
+    except Exception as error:  # from before any run: Hydra could not compose what the command line says
+        return complain(error, status=2)
     except KeyboardInterrupt:
         return 130
     return max(FAILED, default=0)

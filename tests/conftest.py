@@ -3,14 +3,37 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from datasets import Dataset
 
+from tinygpt import checkpoint
 from tinygpt.data.token_file import TokenFile, encode
 from tinygpt.model import GPT2
-from tinygpt.tokenizers import ByteTokenizer
+from tinygpt.tokenizers import ByteTokenizer, CharTokenizer
+
+CONF = Path(__file__).parents[1] / "conf"
+
+
+def save(path: Path, gpt: GPT2, **changes) -> Path:
+    """A checkpoint as training writes it, without Lightning's own entries."""
+    weights = {f"model.{name}": tensor for name, tensor in gpt.state_dict().items()}
+    contents = {"state_dict": weights, "global_step": 7, "tinygpt": checkpoint.entry(gpt, CharTokenizer("abcdefghi"))}
+    contents["tinygpt"] |= changes
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(contents, path)
+    return path
+
+
+def choices(group: str) -> list[str]:
+    """The names of a configuration group's files."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "gpu" in item.keywords and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="there is no GPU here"))
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +65,3 @@ def token_file(tmp_path: Path) -> Callable[[str], TokenFile]:
         return encode(Dataset.from_dict({"text": [text]}), ByteTokenizer(), tmp_path / "tokens")
 
     return make
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(0)

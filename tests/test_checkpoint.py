@@ -6,21 +6,11 @@ import pytest
 import torch
 
 import tinygpt
+from tests.conftest import save
 from tinygpt import checkpoint
 from tinygpt.attention import SDPA
 from tinygpt.errors import UserError
 from tinygpt.model import GPT2
-from tinygpt.tokenizers import CharTokenizer
-
-
-def save(path: Path, gpt: GPT2, **changes) -> Path:
-    """A checkpoint as training writes it, without Lightning's own entries."""
-    weights = {f"model.{name}": tensor for name, tensor in gpt.state_dict().items()}
-    contents = {"state_dict": weights, "global_step": 7, "tinygpt": checkpoint.entry(gpt, CharTokenizer("abcdefghi"))}
-    contents["tinygpt"] |= changes
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(contents, path)
-    return path
 
 
 def test_a_checkpoint_gives_the_same_model_and_tokenizer(gpt: GPT2, tmp_path: Path):
@@ -41,23 +31,10 @@ def test_one_file_is_all_that_sampling_needs(gpt: GPT2, tmp_path: Path):
     assert loaded.generate("abc", max_new_tokens=5, seed=1, use_cache=False) == text
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
-        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0"),
-        ({"top_k": 0}, "top_k must be at least 1, got 0"),
-        ({"temperature": -1.0}, "temperature must be at least 0, got -1.0"),
-        ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
-    ],
-)
-def test_settings_out_of_range_are_refused(gpt: GPT2, tmp_path: Path, settings: dict, words: str):
-    with pytest.raises(ValueError, match=words):
-        tinygpt.load(save(tmp_path / "a.ckpt", gpt)).samples("abc", **settings)
-
-
 def test_a_prompt_character_outside_the_vocabulary_is_named(gpt: GPT2, tmp_path: Path):
     path = save(tmp_path / "a.ckpt", gpt)
+    with pytest.raises(ValueError, match="unknown must be error, skip or replace, got 'drop'"):
+        tinygpt.load(path, unknown="drop")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="'é' is not in the vocabulary of 9 characters"):
         tinygpt.load(path).generate("é")
     same = {"max_new_tokens": 5, "seed": 2}

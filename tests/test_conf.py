@@ -53,6 +53,22 @@ def test_every_file_says_all_keys_of_what_it_names(file: Path):
             assert set(parameters) - at_run_time == set(node) - {"_target_"}, group
 
 
+CHOSEN = {"python_stdlib": {"max_val_tokens"}, "char": {"unknown"}, "tiny_shakespeare": {"val_split"}}
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if f.parent.name not in ("experiment", "debug")], ids=str)
+def test_defaults_in_a_file_are_those_of_the_constructor(file: Path):
+    """A number stands in two places only if a test keeps them one; CHOSEN is where a file means to differ."""
+    cfg = compose(f"{file.parent.as_posix()}={file.stem}")
+    node = parts(cfg).get(file.parent.name)
+    if node is None or not node["_target_"].startswith("tinygpt."):
+        return
+    for key, parameter in inspect.signature(target(node)).parameters.items():
+        if parameter.default not in (parameter.empty, None) and key in node and key not in CHOSEN.get(file.stem, ()):
+            default = parameter.default
+            assert node[key] == (list(default) if isinstance(default, tuple) else default), key
+
+
 def test_experiments_say_their_command_line():
     for file in train.CONF.glob("experiment/*.yaml"):
         assert f"#   python train.py experiment={file.stem}" in file.read_text()

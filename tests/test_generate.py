@@ -10,7 +10,7 @@ import torch
 
 import generate
 import tinygpt
-from tests.test_checkpoint import save
+from tests.conftest import save
 from tinygpt.model import GPT2
 
 ROOT = Path(__file__).parents[1]

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from math import log
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,8 @@ def test_a_run_trains_reports_and_leaves_all_that_is_needed(command):
     config = yaml.safe_load(Path("run/config.yaml").read_text())
     assert config["trainer"]["precision"] == summary["precision"] != "auto"
     assert config["run_dir"] == "run"
+    assert config["trainer"]["accelerator"] == summary["device"]
+    assert config["model"]["vocab_size"] == read(Path("run/checkpoints/last.ckpt")).tokenizer.vocab_size
     assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"] == 6
 
 
@@ -123,7 +126,19 @@ MISTAKES = [
     (["model.n_embd=32", "model.n_head=5"], 2, "model: n_embd must be a multiple of n_head, got n_embd=32, n_head=5"),
     (["trainer.max_steps=0"], 2, "trainer.max_steps must be at least 1, got 0"),
     (["trainer.precision=16-mixed", "trainer.accelerator=cpu"], 2, "trainer: precision=16-mixed needs a GPU"),
-    (["trainer.accelerator=quantum"], 2, "trainer: "),
+    (["trainer.accelerator=quantum"], 2, "trainer: the device must be auto, cpu, gpu, cuda or mps, got 'quantum'"),
+    (["trainer.devices=2"], 2, "trainer.devices must be 1, a run uses one device so far, got 2"),
+    (["+trainer.max_epochs=3"], 2, "trainer.max_epochs cannot be set"),
+    (["+model.vocab_size=5"], 2, "model.vocab_size cannot be set"),
+    (["+foo=3"], 2, "there is no key foo."),
+    (["~seed"], 2, "seed must be given"),
+    (["~model"], 2, "model"),
+    (["model=null"], 2, "model=null chooses nothing; model is one of: gpt2"),
+    (["optimizer.betas=[0.9]"], 2, "optimizer: betas must be two numbers, got [0.9]"),
+    (["callbacks.checkpoint.keep=0"], 2, "callbacks.checkpoint: keep must be at least 1, got 0"),
+    (["schedule.warmup_steps=-1"], 2, "schedule: warmup_steps must be at least 0, got -1"),
+    (["data.files=[a(1).txt, b.txt]"], 2, 'quote the value twice: \'data.files=["a(1).txt","b.txt"]\''),
+    (["data.files=[]"], 1, "there are no files to read"),
     (["optimizer.lr=-1"], 2, "optimizer: Invalid learning rate"),
     (["tokenizer.unknown=drop"], 2, "tokenizer.unknown must be"),
     (["data.files=[a(1).txt]"], 2, "cannot be read; quote the value twice: 'data.files=[\"a(1).txt\"]'"),
@@ -178,6 +193,18 @@ def test_a_sweep_trains_each_trial_and_goes_on_after_one_that_fails(command):
         assert json.loads(Path(f"sweep/{trial}/summary.json").read_text())["status"] == "completed"
 
 
+def test_a_sweep_over_choices_names_the_keys_that_there_are(command):
+    status, _, err = command(*TINY, "-m", "tokenizer=char,byte", "model.n_layr=3")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "there is no key model.n_layr; did you mean n_layer?" in err
+
+
+def test_overfitting_tells_the_bits_per_byte_of_the_batch(command):
+    assert command(*TINY, "data.overfit=true", "tokenizer=byte")[0] == 0
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert summary["val_bits_per_byte"] == pytest.approx(summary["val_loss"] / log(2), rel=1e-5)  # a byte a token
+
+
 def test_a_run_returns_its_best_bits_per_byte(command, monkeypatch):
     returned = []
     original = train.run
@@ -190,13 +217,15 @@ def test_a_run_that_diverges_returns_a_finite_number(command, monkeypatch):
     returned = []
     original = train.attempt
     monkeypatch.setattr(train, "attempt", lambda cfg: returned.append(original(cfg)) or returned[-1])
-    status, _, err = command(*TINY, "optimizer.lr=1e30", "trainer.gradient_clip_val=0.0")
+    status, _, err = command(*TINY, "optimizer.lr=1e30", "trainer.gradient_clip_val=0.0", "eval_every=1")
     assert (status, returned) == (1, [train.DIVERGED])
-    assert err == "train.py: the run diverged, no validation loss was a number; try a lower optimizer.lr\n"
+    assert "the last checkpoint is run/checkpoints/last.ckpt, of step 1" in err
+    assert err.endswith("train.py: the training loss is nan at step 2; try a lower optimizer.lr\n")
+    assert json.loads(Path("run/summary.json").read_text())["status"] == "failed"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 0)])
+@pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGTERM, 0)])
 def test_a_stopped_run_keeps_its_last_step_and_says_where(number: signal.Signals, workers: int):
     words = [*TINY, "trainer.max_steps=1000000", "eval_every=1000000", f"data.num_workers={workers}"]
     process = subprocess.Popen(
@@ -207,7 +236,10 @@ def test_a_stopped_run_keeps_its_last_step_and_says_where(number: signal.Signals
         start_new_session=True,
     )
     metrics = Path("run/metrics.csv")
-    while process.poll() is None and not (metrics.exists() and len(metrics.read_text().splitlines()) > 20):
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and len(metrics.read_text().splitlines()) > 20):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
         time.sleep(0.1)
     os.killpg(process.pid, number)  # as a terminal does: to the workers too
     _, err = process.communicate(timeout=60)
@@ -215,7 +247,8 @@ def test_a_stopped_run_keeps_its_last_step_and_says_where(number: signal.Signals
     summary = json.loads(Path("run/summary.json").read_text())
     assert summary["status"] == "interrupted"
     assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"] == summary["step"]
-    assert f"stopped by {number.name} after step {summary['step']}, which is kept: python generate.py" in err
+    assert f"the last checkpoint is run/checkpoints/last.ckpt, of step {summary['step']}" in err
+    assert f"stopped by {number.name} after step {summary['step']}" in err
     assert "Traceback" not in err
 
 
@@ -228,13 +261,16 @@ def test_early_stopping_ends_a_run_that_no_longer_learns(command):
 
 
 def test_wandb_goes_offline_by_itself_beside_metrics_csv(command, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    status, out, _ = command(*TINY, "logger=wandb")
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(Path.cwd()))  # where no key is kept
+    monkeypatch.setenv("NETRC", str(Path.cwd() / "netrc"))
+    status, out, _ = command(*TINY, "logger=wandb", "-m", "seed=1,2")
     assert status == 0
-    assert "wandb sync run/wandb/offline-run-*" in out
-    assert list(Path("run/wandb").glob("offline-run-*/*.wandb"))
-    assert Path("run/metrics.csv").exists()
+    for trial in ("0", "1"):  # each trial is a run of its own
+        assert f"wandb sync run/{trial}/wandb/offline-run-*" in out
+        assert len(list(Path(f"run/{trial}/wandb").glob("offline-run-*/*.wandb"))) == 1
+        assert Path(f"run/{trial}/metrics.csv").exists()
 
 
 @pytest.mark.parametrize("tokenizer", ["char", "byte"])

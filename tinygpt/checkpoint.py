@@ -80,11 +80,14 @@ def read(path: Path) -> Contents:
             raise UserError(f"{path} has checkpoint format {saved['format']}; this tinygpt reads format {FORMAT}")
         model, tokenizer = rebuild(saved["model"]), rebuild(saved["tokenizer"])
         model.load_state_dict({name.removeprefix("model."): w for name, w in contents["state_dict"].items()})
+        assert isinstance(model, GPT)
         return Contents(model.eval(), tokenizer, contents["global_step"])
     except UserError:
         raise
     except FileNotFoundError as error:
         raise UserError(f"there is no checkpoint {path}") from error
+    except PermissionError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
     except Exception as error:  # whatever a file that is something else, or damaged, makes the reader stumble over
         raise UserError(f"{path} is not a tinygpt checkpoint, or it is damaged") from error
 

@@ -11,8 +11,6 @@ from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from tinygpt.errors import UserError
-
 Config = dict[str, Any]
 
 STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)  # "3" is no int; a library's own types pass
@@ -75,9 +73,11 @@ def build(cfg: Config, group: str, **runtime: Any) -> Any:
     """Construct what a part names, from its keys and from what is known only at run time.
 
     Raises:
-        UsageError: the constructor refuses the values.
+        UsageError: a key is not the user's to set, or the constructor refuses the values.
     """
     node = parts(cfg)[group]
+    for key in runtime.keys() & node.keys():
+        raise UsageError(f"{group}.{key} cannot be set, it follows from the rest of the configuration")
     return construct(group, target(node), {key: value for key, value in node.items() if key != "_target_"} | runtime)
 
 
@@ -85,9 +85,7 @@ def construct(group: str, constructor: Any, keywords: Config) -> Any:
     """Call a constructor; what it refuses is a mistake in the group's values."""
     try:
         return constructor(**keywords)
-    except UserError:
-        raise
-    except Exception as error:  # ours raise ValueError, the libraries' a variety
+    except ValueError as error:
         raise UsageError(f"{group}: {one_line(error)}".lstrip(": ")) from error
 
 

@@ -1,3 +1,4 @@
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -48,23 +49,20 @@ def test_a_failure_leaves_no_file(tmp_path: Path):
     assert list(tmp_path.glob("*.unfinished")) == []
 
 
-def test_bytes_of_text_are_exact_for_known_characters(tmp_path: Path):
+def test_bytes_per_id_are_the_tokenizers_where_every_character_is_known(tmp_path: Path):
     tokenizer = CharTokenizer("aé李")
     file = encode(documents("aé", "李"), tokenizer, tmp_path)
-    assert file.text_bytes(len(file.ids), tokenizer.n_bytes) == 6
-    assert file.text_bytes(3, tokenizer.n_bytes) == 3  # the end of text, a, é
+    assert file.bytes_per_id(tokenizer.n_bytes).tolist() == tokenizer.n_bytes.tolist() == [1, 2, 3, 0, 3]
 
 
 @pytest.mark.parametrize("unknown", ["skip", "replace"])
 def test_bytes_of_dropped_and_replaced_characters_count_too(tmp_path: Path, unknown):
     tokenizer = CharTokenizer("a", unknown)
     file = encode(documents("aéa李"), tokenizer, tmp_path)
-    assert file.text_bytes(len(file.ids), tokenizer.n_bytes) == pytest.approx(len("aéa李".encode()))
+    assert file.bytes_per_id(tokenizer.n_bytes)[file.ids].sum() == pytest.approx(len("aéa李".encode()))
 
 
 def test_a_pickled_token_file_carries_its_path_alone(tmp_path: Path):
-    import pickle
-
     file = encode(documents("ab" * 10_000), ByteTokenizer(), tmp_path)
     assert len(file.ids) == 20_002
     pickled = pickle.dumps(file)

@@ -59,14 +59,6 @@ def test_epochs_differ_in_order_and_in_layout():
     assert {*first[:, 0].tolist()} != {*second[:, 0].tolist()}
 
 
-def test_processes_share_an_epoch_between_them():
-    alone = train_batches(48, 4, 4)
-    shares = [train_batches(48, 4, 2, rank=rank, world_size=2) for rank in (0, 1)]
-    for k in range(6):
-        together = torch.cat([share[k][0] for share in shares])
-        assert torch.equal(together, alone[k][0])
-
-
 @pytest.mark.parametrize(("n", "max_tokens", "expected"), [(23, None, 23), (23, 23, 23), (23, 9, 9), (23, 99, 23)])
 def test_validation_has_each_of_the_first_targets_once_and_in_order(n: int, max_tokens: int | None, expected: int):
     batches = ValBatches(Stream(n), 5, 2, max_tokens)  # type: ignore[arg-type]

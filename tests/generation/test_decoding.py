@@ -11,7 +11,7 @@ NEVER = -1  # an end of text that no token is
 @pytest.mark.parametrize("chunk", [1, 2, 3, 8])
 def test_cached_logits_equal_uncached_ones(gpt: GPT2, chunk: int):
     ids = torch.randint(11, (3, 8))
-    cache = KVCache(gpt, batch_size=3)
+    cache = KVCache(gpt)
     pieces = [gpt(ids[:, i : i + chunk], cache=cache) for i in range(0, 8, chunk)]
     torch.testing.assert_close(torch.cat(pieces, dim=1), gpt(ids), atol=1e-5, rtol=1e-5)
     assert cache.length == 8
@@ -20,7 +20,7 @@ def test_cached_logits_equal_uncached_ones(gpt: GPT2, chunk: int):
 def test_cached_logits_of_padded_rows_equal_the_rows_alone(gpt: GPT2):
     padding = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]]).bool()
     ids = torch.randint(11, (2, 6))
-    cache = KVCache(gpt, batch_size=2)
+    cache = KVCache(gpt)
     gpt(ids[:, :4], padding=padding[:, :4], cache=cache)
     last = gpt(ids[:, 4:], padding=padding, cache=cache)
     torch.testing.assert_close(last[0], gpt(ids[:1, 2:])[0, 2:], atol=1e-5, rtol=1e-5)
@@ -31,7 +31,7 @@ def test_a_cached_token_that_changes_later_does_not_change_earlier_logits(gpt: G
     ids = torch.randint(11, (1, 8))
     outputs = []
     for last in (0, 1):
-        cache = KVCache(gpt, batch_size=1)
+        cache = KVCache(gpt)
         first = gpt(ids[:, :7], cache=cache)
         gpt(torch.full((1, 1), last), cache=cache)
         outputs.append(first)
@@ -39,7 +39,7 @@ def test_a_cached_token_that_changes_later_does_not_change_earlier_logits(gpt: G
 
 
 def test_a_cache_has_room_for_block_size_tokens(gpt: GPT2):
-    cache = KVCache(gpt, batch_size=1)
+    cache = KVCache(gpt)
     gpt(torch.zeros(1, 8, dtype=torch.int64), cache=cache)
     with pytest.raises(ValueError, match="block_size=8 tokens at most, got 9"):
         gpt(torch.zeros(1, 1, dtype=torch.int64), cache=cache)
@@ -95,6 +95,27 @@ def test_decoding_stops_when_every_sample_has_ended(gpt: GPT2):
     hook.remove()
 
 
-def test_the_cache_takes_the_dtype_that_it_is_given(gpt: GPT2):
-    assert KVCache(gpt, 1).layers[0].k.dtype == torch.float32
-    assert KVCache(gpt, 1, torch.bfloat16).layers[0].k.dtype == torch.bfloat16
+def test_the_cache_has_the_dtype_of_the_keys_also_under_autocast(gpt: GPT2):
+    caches = [KVCache(gpt), KVCache(gpt)]
+    gpt(torch.zeros(1, 3, dtype=torch.int64), cache=caches[0])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        gpt(torch.zeros(1, 3, dtype=torch.int64), cache=caches[1])
+    assert [cache.layers[0].k.dtype for cache in caches] == [torch.float32, torch.bfloat16]
+    assert caches[0].layers[0].k.shape == (1, 2, 8, 8)
+    assert (caches[0].layers[0].k[:, :, 3:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0"),
+        ({"top_k": 0}, "top_k must be at least 1, got 0"),
+        ({"temperature": -1.0}, "temperature must be at least 0, got -1.0"),
+        ({"temperature": float("nan")}, "temperature must be at least 0, got nan"),
+        ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(gpt: GPT2, settings: dict, words: str):
+    with pytest.raises(ValueError, match=words):
+        sample(gpt, **settings)

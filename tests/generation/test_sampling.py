@@ -23,10 +23,12 @@ def test_top_k_of_the_whole_vocabulary_or_more_keeps_all(k: int):
 
 
 @pytest.mark.parametrize(
-    ("p", "expected"), [(0.8, [0, 3]), (0.81, [0, 1, 3]), (0.5, [3]), (0.01, [3]), (1.0, [0, 1, 2, 3])]
+    ("p", "expected"),
+    [(0.8, [0, 3]), (0.81, [0, 1, 3]), (0.5, [3]), (0.01, [3]), (0.9, [0, 1, 3]), (1.0, [0, 1, 2, 3])],
 )
-def test_top_p_keeps_the_token_that_crosses_p(p: float, expected: list[int]):
-    logits = torch.tensor([[0.3, 0.12, 0.08, 0.5]], dtype=torch.float64).log()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_top_p_keeps_the_token_that_crosses_p(p: float, expected: list[int], dtype: torch.dtype):
+    logits = torch.tensor([[0.3, 0.1, 0.1, 0.5]], dtype=dtype).log()
     assert kept(keep_top_p(logits, p))[0] == expected
 
 
@@ -63,6 +65,11 @@ def test_temperature_zero_takes_the_largest_whatever_the_number():
     for u in (0.0, 0.5, 0.999):
         uniform = torch.full((5,), u, dtype=torch.float64)
         assert torch.equal(next_token(logits, uniform, temperature=0), logits.argmax(dim=-1))
+
+
+def test_a_tiny_temperature_takes_the_largest():
+    logits = torch.tensor([[1.0, 3.0, 2.0]])
+    assert next_token(logits, torch.tensor([0.9], dtype=torch.float64), temperature=1e-309).tolist() == [1]
 
 
 @pytest.mark.parametrize("u", [0.0, 1 - 2**-53])

@@ -6,15 +6,27 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from omegaconf import DictConfig, OmegaConf
 from tokenizers import Tokenizer as Library
 
+from tests.conftest import CONF, choices
+from tinygpt.config import target
 from tinygpt.errors import UserError
 from tinygpt.tokenizers import ByteTokenizer, CharTokenizer, Tokenizer, fingerprint
 
-TRAINERS: list[Callable[[list[str]], Tokenizer]] = [CharTokenizer.train, ByteTokenizer.train]
 TEXTS = ["", "Hello, world", "It's 李明 = {x}\r\n\t\0", "e\u0301 é 🙂‍↔️", "<|endoftext|>", "<|unknown|> \ufeff\u2028"]
 
-every_tokenizer = pytest.mark.parametrize("train", TRAINERS)
+
+def trainer(name: str) -> Callable[[list[str]], Tokenizer]:
+    """What trains the tokenizer of this configuration."""
+    node = OmegaConf.load(CONF / "tokenizer" / f"{name}.yaml")
+    assert isinstance(node, DictConfig)
+    return target({"_target_": node["_target_"]})
+
+
+every_tokenizer = pytest.mark.parametrize(
+    "train", [trainer(name) for name in choices("tokenizer")], ids=choices("tokenizer")
+)
 
 
 @every_tokenizer

@@ -1,12 +1,14 @@
 """The LightningModule and its callbacks, on a tiny model and a tiny text."""
 
 import csv
+import errno
 import json
 import os
 import signal
 from collections.abc import Callable
 from math import log
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 import pytest
@@ -52,6 +54,8 @@ class Run:
         compile: bool = False,
         callbacks: tuple[pl.Callback, ...] = (),
         plugins: list | None = None,
+        accelerator: str = "cpu",
+        precision: Any = None,
     ) -> None:
         torch.manual_seed(0)
         tokens = token_file(TEXT)
@@ -63,14 +67,15 @@ class Run:
             ByteTokenizer(),
             optimizer=adamw(model, lr=lr),
             schedule=Cosine(warmup_steps=1),
-            val_bytes=len(TEXT),
+            bytes_per_id=torch.from_numpy(tokens.bytes_per_id(ByteTokenizer().n_bytes)),
             compile=compile,
         )
         self.metrics = Metrics(log_every, BLOCK * BATCH * accumulate, self.data.train_batches().n_targets)
         self.checkpoint = Checkpoint("checkpoints", keep=keep)
         facts = {"n_parameters": model.n_parameters(), "device": "cpu", "precision": "32-true"}
         self.trainer = pl.Trainer(
-            accelerator="cpu",
+            accelerator=accelerator,
+            precision=precision,
             max_steps=max_steps,
             max_epochs=-1,
             accumulate_grad_batches=accumulate,
@@ -149,14 +154,18 @@ def test_intervals_are_optimizer_steps_and_the_last_step_is_always_validated(
 
 
 def test_accumulated_batches_equal_one_large_batch(token_file):
-    weights = []
+    gradients = []
+
+    class Keep(pl.Callback):
+        def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+            gradients.append([p.grad.clone() for p in pl_module.parameters() if p.grad is not None])
+
     for batch_size, accumulate in ((4, 1), (2, 2)):
-        run = Run(token_file, max_steps=3, accumulate=accumulate)
+        run = Run(token_file, max_steps=1, accumulate=accumulate, callbacks=(Keep(),))
         run.data.corpus.batch_size = batch_size
         run.fit()
-        weights.append(run.module.model.state_dict())
-    for name in weights[0]:
-        torch.testing.assert_close(weights[0][name], weights[1][name], atol=1e-5, rtol=1e-4)
+    for one, two in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-7, rtol=1e-4)
 
 
 def test_the_recorded_loss_is_the_mean_since_the_record_before(token_file):
@@ -205,6 +214,47 @@ def test_bf16_trains_with_a_fused_optimizer_and_clipping(token_file):
     assert run.metrics.val_loss is not None
     assert run.metrics.val_loss < 3.5
     assert all(p.dtype == torch.float32 for p in run.module.parameters())
+
+
+def test_a_training_loss_that_is_not_a_number_stops_the_run(token_file):
+    run = Run(token_file, max_steps=100, lr=1e30, clip=0.0)
+    with pytest.raises(UserError, match="the training loss is nan at step .; try a lower optimizer.lr"):
+        run.fit()
+    assert run.summary()["status"] == "failed"
+
+
+def test_clipping_by_value_is_refused(token_file):
+    run = Run(token_file)
+    run.trainer.gradient_clip_algorithm = "value"  # type: ignore[assignment]
+    with pytest.raises(ValueError, match="gradients are clipped by their norm, not by value"):
+        run.fit()
+
+
+def test_the_best_checkpoint_stays_when_the_temporary_folder_is_on_another_disk(token_file, monkeypatch):
+    """Lightning's own move then copies into the file that is there, which is the best one's as well."""
+
+    def another_disk(src, dst, **_):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    losses = iter([1.0, 2.0, 3.0])
+    monkeypatch.setattr(
+        LanguageModel,
+        "on_validation_epoch_end",
+        lambda self: self.log_dict({"val_loss": next(losses), "val_bits_per_byte": 1.0}, logger=False),
+    )
+    monkeypatch.setattr("os.rename", another_disk)
+    Run(token_file, max_steps=3, eval_every=1).fit()
+    assert torch.load("checkpoints/best.ckpt", weights_only=True)["global_step"] == 1
+    assert torch.load("checkpoints/last.ckpt", weights_only=True)["global_step"] == 3
+
+
+def test_a_disk_without_hard_links_gets_copies(token_file, monkeypatch):
+    def no_links(src, dst):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", no_links)
+    Run(token_file, max_steps=3, eval_every=1, keep=2).fit()
+    assert checkpoints() == ["best.ckpt", "last.ckpt", "step-000002.ckpt"]
 
 
 def test_one_batch_is_learned_by_heart(token_file):
@@ -279,7 +329,11 @@ def test_a_signal_saves_and_stops_between_two_steps(token_file, number: signal.S
     assert signal.getsignal(number) == before
     step = 3 if when == "train" else 4
     assert torch.load("checkpoints/last.ckpt", weights_only=True)["global_step"] == step
-    assert run.summary()["status"] == "interrupted"
+    summary = run.summary()
+    assert (summary["status"], summary["step"]) == ("interrupted", step)
+    assert summary["checkpoint"] == "checkpoints/last.ckpt"
+    assert summary["train_loss"] > 0
+    assert summary["tokens_per_second"] == pytest.approx(summary["tokens_seen"] / summary["train_seconds"])
 
 
 def test_a_failure_keeps_the_last_checkpoint_and_is_called_one(token_file):
@@ -332,3 +386,14 @@ def test_compiled_training_reaches_the_same_weights_under_the_same_names(token_f
     assert list(compiled) == list(eager)
     for name in eager:
         torch.testing.assert_close(compiled[name], eager[name], atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed"])
+@pytest.mark.parametrize("compile", [False, True])
+def test_a_gpu_trains_in_every_precision(token_file, precision: str, compile: bool):
+    run = Run(token_file, max_steps=60, compile=compile, accelerator="cuda", precision=precision).fit()
+    assert run.metrics.val_loss is not None
+    assert run.metrics.val_loss < 3.2
+    batch = next(iter(run.data.train_dataloader()))
+    assert all(tensor.is_pinned() for tensor in batch)

@@ -8,7 +8,7 @@ from tinygpt.attention.kernel import Kernel
 from tinygpt.attention.masks import Mask
 
 
-class KeyValueStore(Protocol):
+class LayerCache(Protocol):
     """One layer's cache, as attention sees it."""
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -43,13 +43,13 @@ class SelfAttention(nn.Module):
         self.proj = nn.Linear(n_embd, n_embd, bias=bias)
         self.residual_dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Mask, store: KeyValueStore | None = None) -> Tensor:
-        """x (B, T, C) → (B, T, C); with a store, the T tokens also attend to those that it holds."""
+    def forward(self, x: Tensor, mask: Mask, cache: LayerCache | None = None) -> Tensor:
+        """x (B, T, C) → (B, T, C); with a cache, the T tokens also attend to those that it holds."""
         B, T, C = x.shape
         qkv = self.qkv(x).view(B, T, 3, self.n_head, C // self.n_head)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (B, H, T, D) each
-        if store is not None:
-            k, v = store.append(k, v)  # (B, H, S, D)
+        if cache is not None:
+            k, v = cache.append(k, v)  # (B, H, S, D)
         y = self.kernel(q, k, v, mask, self.dropout if self.training else 0.0)  # (B, H, T, D)
         y = y.transpose(1, 2).reshape(B, T, C)
         return self.residual_dropout(self.proj(y))

@@ -39,7 +39,7 @@ class Corpus(ABC):
         ValueError: a field is out of its range.
     """
 
-    batch_size: int = 32
+    batch_size: int = 16
     val_fraction: float = 0.1
     max_val_tokens: int | None = None
     num_workers: int = 0

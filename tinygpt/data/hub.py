@@ -61,6 +61,9 @@ class Hub(Corpus):
                 f"{self.path} has no column {self.text_column!r}; data.text_column is one of"
                 f" {', '.join(documents.column_names)}"
             )
+        kind = getattr(documents.features[self.text_column], "dtype", "nested")
+        if kind not in ("string", "large_string"):
+            raise UserError(f"{self.path} has no text in column {self.text_column!r}, its values are {kind}")
         return documents.select_columns(self.text_column).rename_columns(
             {self.text_column: "text"} if self.text_column != "text" else {}
         )

@@ -45,23 +45,20 @@ class TextDataModule(pl.LightningDataModule):
         self.block_size = block_size
         self.seed = seed
 
-    def train_batches(self, rank: int = 0, world_size: int = 1) -> TrainBatches:
-        return TrainBatches(self.train, self.block_size, self.corpus.batch_size, self.seed, rank, world_size)
+    def train_batches(self) -> TrainBatches:
+        return TrainBatches(self.train, self.block_size, self.corpus.batch_size, self.seed)
 
     def val_batches(self) -> ValBatches:
         return ValBatches(self.validation, self.block_size, self.corpus.batch_size, self.corpus.max_val_tokens)
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        assert self.trainer is not None
-        batches = self.train_batches(self.trainer.global_rank, self.trainer.world_size)
-        return self._loader(batches, repeat(0) if self.corpus.overfit else count())
+        return self._loader(self.train_batches(), repeat(0) if self.corpus.overfit else count())
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        assert self.trainer is not None
         if self.corpus.overfit:
             return self._loader(self.train_batches(), range(1))
         batches = self.val_batches()
-        return self._loader(batches, range(self.trainer.global_rank, len(batches), self.trainer.world_size))
+        return self._loader(batches, range(len(batches)))
 
     def _loader(self, batches: Dataset[Batch], numbers: Iterable[int]) -> DataLoader[Batch]:
         workers = self.corpus.num_workers
@@ -70,12 +67,13 @@ class TextDataModule(pl.LightningDataModule):
             batch_size=None,  # the dataset's items are whole batches
             sampler=numbers,
             num_workers=workers,
-            worker_init_fn=_leave_interrupts_to_the_training,
+            worker_init_fn=_leave_signals_to_the_training,
             persistent_workers=workers > 0,
             pin_memory=torch.cuda.is_available(),  # so that copies to the GPU run beside the computation
         )
 
 
-def _leave_interrupts_to_the_training(_worker: int) -> None:
-    """A terminal sends Ctrl-C to all processes; a worker that died of it would fail the step that is to be saved."""
+def _leave_signals_to_the_training(_worker: int) -> None:
+    """Terminals and schedulers signal all processes; a worker that died of it would fail the step to be saved."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -34,7 +34,7 @@ def find_files(patterns: Sequence[str]) -> list[Path]:
     """The files that names, folders and glob patterns stand for: in order, sorted within each, each file once.
 
     Raises:
-        UserError: one of them stands for no file.
+        UserError: one of them stands for no file, or for one that is not plain text.
     """
     found: dict[Path, None] = {}
     for pattern in patterns:
@@ -49,6 +49,9 @@ def find_files(patterns: Sequence[str]) -> list[Path]:
         if not files:
             raise UserError(f"data.files: there is no file {pattern!r}; name files, a folder or a glob pattern")
         found.update(dict.fromkeys(files))
+    for file in found:
+        if file.suffix in (".jsonl", ".json", ".parquet"):
+            raise UserError(f"{file} is no plain text; data=hub data.path=FOLDER reads a folder of such files")
     return list(found)
 
 
@@ -56,8 +59,10 @@ def read_documents(files: Sequence[Path]) -> Dataset:
     """The files' texts as a dataset on disk, a row each; read again when a file's content has changed.
 
     Raises:
-        UserError: a file cannot be read or is not UTF-8.
+        UserError: there is no file, or one cannot be read or is not UTF-8.
     """
+    if not files:
+        raise UserError("there are no files to read, or data.val_fraction leaves none for training or for validation")
     digests = [hashlib.sha256(_read_bytes(file)).hexdigest() for file in files]
     try:
         return Dataset.from_generator(

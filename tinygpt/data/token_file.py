@@ -44,19 +44,14 @@ class TokenFile:
     def __reduce__(self) -> tuple[type, tuple[Path]]:
         return TokenFile, (self.path,)  # a loader's worker maps the file itself; pickling the map would copy it
 
-    def text_bytes(self, n_tokens: int, n_bytes: np.ndarray) -> float:
-        """Bytes of UTF-8 text behind the first n_tokens ids.
+    def bytes_per_id(self, n_bytes: np.ndarray) -> np.ndarray:
+        """How many bytes of this file's text each id stands for, (V,) float64, given what the tokenizer says.
 
-        Args:
-            n_tokens: how many.
-            n_bytes: (V,) the bytes that each id stands for.
-
-        The bytes of characters that the tokenizer dropped or replaced, known for the whole file, are spread evenly:
-        the figure is exact for a whole file, and for a part of a file in which every character was known.
+        The bytes of characters that the tokenizer dropped or replaced are known for the whole file and are spread over
+        its ids: a sum over the whole file is exact, and one over a part is, where every character was known.
         """
-        whole = int(np.bincount(self.ids, minlength=len(n_bytes)) @ n_bytes)
-        part = int(np.bincount(self.ids[:n_tokens], minlength=len(n_bytes)) @ n_bytes)
-        return part + (self.n_bytes - whole) * n_tokens / len(self.ids)
+        told = int(np.bincount(self.ids, minlength=len(n_bytes)) @ n_bytes)
+        return n_bytes * (self.n_bytes / max(told, 1))
 
 
 def encode(documents: Dataset, tokenizer: Tokenizer, directory: Path) -> TokenFile:

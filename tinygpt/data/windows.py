@@ -23,25 +23,19 @@ class TrainBatches(Dataset[Batch]):
         block_size: T, the window's length.
         batch_size: B, windows in a batch.
         seed: what the order follows from.
-        rank, world_size: which of how many processes this is; each gets its own share of the sequence.
     """
 
-    def __init__(
-        self, tokens: TokenFile, block_size: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1
-    ) -> None:
+    def __init__(self, tokens: TokenFile, block_size: int, batch_size: int, seed: int) -> None:
         self.tokens = tokens
         self.block_size = block_size
         self.batch_size = batch_size
         self.seed = seed
-        self.rank = rank
-        self.world_size = world_size
         self.n_targets = len(tokens.ids) - 1
         self.n_windows = -(-self.n_targets // block_size)  # in an epoch
         self._layout: tuple[int, int, np.ndarray] = (-1, 0, np.empty(0))
 
     def __getitem__(self, k: int) -> Batch:
-        first = (k * self.world_size + self.rank) * self.batch_size
-        window = np.arange(first, first + self.batch_size)
+        window = np.arange(k * self.batch_size, (k + 1) * self.batch_size)
         begin = np.empty(self.batch_size, dtype=np.int64)  # place in the stream of each window's first input
         length = np.empty(self.batch_size, dtype=np.int64)
         for epoch in range(window[0] // self.n_windows, window[-1] // self.n_windows + 1):

@@ -35,14 +35,26 @@ def generate(
         max_new_tokens: how many tokens to add at most.
         end_of_text: the id that ends a sample; it is not part of what is returned.
         num_samples: how many continuations.
-        temperature, top_k, top_p: see `next_token`.
+        temperature: at least 0; this and the next two: see `next_token`.
+        top_k: at least 1.
+        top_p: above 0 and at most 1.
         seed: with a sample's number, all that its draws depend on: neither how many samples there are nor where the
             model runs changes them.
         use_cache: keep keys and values; without, the whole window is computed for every token, to the same result.
 
     Returns:
         num_samples lists of new ids.
+
+    Raises:
+        ValueError: an argument is out of its range, or the model's logits are not finite.
     """
+    for name, value in (("num_samples", num_samples), ("max_new_tokens", max_new_tokens), ("top_k", top_k)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    if not temperature >= 0:
+        raise ValueError(f"temperature must be at least 0, got {temperature}")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")
     device = model.token_embedding.weight.device
     uniform = torch.from_numpy(
         np.stack([np.random.default_rng([seed, i]).random(max_new_tokens) for i in range(num_samples)])
@@ -50,7 +62,7 @@ def generate(
     ids = torch.empty(num_samples, len(prompt) + max_new_tokens, dtype=torch.int64, device=device)
     ids[:, : len(prompt)] = prompt
     ended = torch.zeros(num_samples, dtype=torch.bool, device=device)
-    cache = KVCache(model, num_samples) if use_cache else None
+    cache = KVCache(model) if use_cache else None
     end = len(prompt)
     for step in range(max_new_tokens):
         if cache is not None and end <= model.block_size:

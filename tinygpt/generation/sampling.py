@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+ROUNDING = 1e-6  # probabilities that sum to p on paper reach it
+
 
 def keep_top_k(logits: Tensor, k: int) -> Tensor:
     """The k largest logits of each row, -inf elsewhere; (B, V) → (B, V). Exactly k stay, ties or not; k > V keeps all.
@@ -21,9 +23,10 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
     Source: Holtzman et al., 2020, section 3.1.
     """
     ordered, order = logits.sort(dim=-1, descending=True, stable=True)
-    probabilities = ordered.softmax(dim=-1)
-    before = probabilities.cumsum(dim=-1) - probabilities  # what the more probable tokens hold together
-    return torch.empty_like(logits).scatter(-1, order, ordered.masked_fill(before >= p, -torch.inf))
+    together = ordered.softmax(dim=-1).cumsum(dim=-1)
+    reached = together[:, :-1] >= p - ROUNDING  # by a token, so that those after it go
+    beyond = torch.cat([torch.zeros_like(reached[:, :1]), reached], dim=-1)
+    return torch.empty_like(logits).scatter(-1, order, ordered.masked_fill(beyond, -torch.inf))
 
 
 def next_token(
@@ -40,7 +43,7 @@ def next_token(
         top_p: keep the most probable tokens that together reach p; 1 keeps all.
 
     Returns:
-        (B,) int64.
+        (B,) int64, on the CPU, where the draw is the same for every device.
 
     Raises:
         ValueError: a logit is NaN or infinite.
@@ -48,13 +51,14 @@ def next_token(
     if not torch.isfinite(logits).all():
         raise ValueError("the model's logits are not finite: its weights are damaged or have diverged")
     if temperature == 0:
-        return logits.argmax(dim=-1)
-    logits = logits.double() / temperature
+        return logits.argmax(dim=-1).cpu()
+    logits = logits.cpu().double()
+    logits = (logits - logits.amax(dim=-1, keepdim=True)) / temperature  # the largest is 0: nothing overflows
     if top_k is not None:
         logits = keep_top_k(logits, top_k)
     if top_p < 1:
         logits = keep_top_p(logits, top_p)
     cumulative = logits.softmax(dim=-1).cumsum(dim=-1)  # (B, V)
-    drawn = uniform.to(logits.device)[:, None] * cumulative[:, -1:]
+    drawn = uniform[:, None] * cumulative[:, -1:]
     # The first token whose cumulative probability exceeds the number: never one of probability 0.
     return torch.searchsorted(cumulative, drawn, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)

@@ -1,10 +1,11 @@
 """A model and its tokenizer together: text in, text out."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from tinygpt import checkpoint
+from tinygpt import checkpoint, hardware
 from tinygpt.generation.decoding import generate
 from tinygpt.model.gpt import GPT
 from tinygpt.tokenizers import Tokenizer, Unknown
@@ -40,13 +41,6 @@ class TextGenerator:
             ValueError: an argument is out of its range.
             UserError: the prompt holds what the tokenizer does not know.
         """
-        for name, value in (("num_samples", num_samples), ("max_new_tokens", max_new_tokens), ("top_k", top_k)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        if temperature < 0:
-            raise ValueError(f"temperature must be at least 0, got {temperature}")
-        if not 0 < top_p <= 1:
-            raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")
         ids = self.tokenizer.encode(prompt)
         rows = generate(
             self.model,
@@ -62,7 +56,7 @@ class TextGenerator:
         )
         return [self.tokenizer.decode(row) for row in rows]
 
-    def generate(self, prompt: str = "", **settings) -> str:
+    def generate(self, prompt: str = "", **settings: Any) -> str:
         """One continuation; the settings are those of `samples`."""
         return self.samples(prompt, **settings)[0]
 
@@ -77,10 +71,8 @@ def load(path: str | Path | None = None, *, device: str = "auto", unknown: Unkno
 
     Raises:
         UserError: there is no such checkpoint, or the file is not one.
-        RuntimeError: there is no such device.
+        ValueError: there is no such device, or unknown is none of the three.
     """
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     contents = checkpoint.read(checkpoint.find(Path(path).expanduser() if path is not None else None))
-    contents.tokenizer.unknown = unknown
-    return TextGenerator(contents.model.to(device), contents.tokenizer)
+    tokenizer = type(contents.tokenizer)(**contents.tokenizer.config | {"unknown": unknown})
+    return TextGenerator(contents.model.to(hardware.device(device)), tokenizer)

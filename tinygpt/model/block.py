@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from tinygpt.attention.masks import Mask
-from tinygpt.attention.self_attention import KeyValueStore, SelfAttention
+from tinygpt.attention.self_attention import LayerCache, SelfAttention
 
 
 class Block(nn.Module):
@@ -19,6 +19,6 @@ class Block(nn.Module):
         self.mlp_norm = mlp_norm
         self.mlp = mlp
 
-    def forward(self, x: Tensor, mask: Mask, store: KeyValueStore | None = None) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), mask, store)
+    def forward(self, x: Tensor, mask: Mask, cache: LayerCache | None = None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), mask, cache)
         return x + self.mlp(self.mlp_norm(x))

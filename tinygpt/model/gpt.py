@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tinygpt.attention.masks import Mask
-from tinygpt.attention.self_attention import KeyValueStore
+from tinygpt.attention.self_attention import LayerCache
 
 
 class Cache(Protocol):
@@ -24,8 +24,8 @@ class Cache(Protocol):
         ...
 
     @property
-    def layers(self) -> Sequence[KeyValueStore]:
-        """One store for each block."""
+    def layers(self) -> Sequence[LayerCache]:
+        """One cache for each block."""
         ...
 
 

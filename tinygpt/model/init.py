@@ -24,7 +24,8 @@ def gpt2(model: nn.Module, n_layer: int) -> None:
 def xavier(model: nn.Module, n_layer: int) -> None:
     """Uniform weights whose variance is 2 / (fan in + fan out) inside the blocks; embeddings and head as in `gpt2`.
 
-    The head keeps its small weights so that a fresh model predicts all tokens alike.
+    The three projections to q, k and v are one matrix here, as in PyTorch's own MultiheadAttention. The head keeps its
+    small weights, so that a fresh model predicts all tokens alike.
 
     Source: Glorot and Bengio, 2010, equation 16.
     """

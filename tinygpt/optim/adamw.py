@@ -24,7 +24,7 @@ def adamw(
         eps: added to the square root of the second moment.
 
     Raises:
-        ValueError: a value is out of its range, as torch says it.
+        ValueError: a value is out of its range.
 
     Source: Loshchilov and Hutter, 2019, algorithm 2; Radford et al., 2018, section 4.1, for what decays.
     """
@@ -33,5 +33,7 @@ def adamw(
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
     ]
+    if len(betas) != 2:
+        raise ValueError(f"betas must be two numbers, got {list(betas)}")
     beta1, beta2 = betas
     return AdamW(groups, lr=lr, betas=(beta1, beta2), eps=eps, fused=True)

@@ -10,7 +10,7 @@ class Cosine:
 
     Args:
         warmup_steps: optimizer steps on the way up.
-        final_fraction: what is left of the learning rate at the last step.
+        final_fraction: what is left of the learning rate when the last step has been made.
 
     Raises:
         ValueError: a value is out of its range.

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self, get_args
 
 import numpy as np
 
@@ -11,11 +11,17 @@ END_OF_TEXT = "<|endoftext|>"  # the vocabulary entry that parts documents; text
 Unknown = Literal["error", "skip", "replace"]  # what becomes of text that a tokenizer has no ids for
 
 
+def check_unknown(unknown: str) -> None:
+    """Raise ValueError unless it is one of the three."""
+    if unknown not in get_args(Unknown):
+        raise ValueError(f"unknown must be error, skip or replace, got {unknown!r}")
+
+
 class Tokenizer(Protocol):
     """Text to ids and back.
 
-    A class trains itself on documents (`train`), is rebuilt from `config` (plain values), and writes itself as a
-    `tokenizer.json` of the `tokenizers` library, which agrees with it id for id.
+    A class trains itself on documents (`train`), is rebuilt from `config` (plain values, `unknown` among them), and
+    writes itself as a `tokenizer.json` of the `tokenizers` library, which agrees with it id for id.
     """
 
     config: dict[str, Any]

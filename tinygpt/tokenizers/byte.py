@@ -7,24 +7,33 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from tinygpt.errors import UserError
-from tinygpt.tokenizers.base import END_OF_TEXT, Unknown
+from tinygpt.tokenizers.base import END_OF_TEXT, Unknown, check_unknown
 
 
 class ByteTokenizer:
-    """The ids 0 … 255 are the bytes, 256 is the end of text."""
+    """The ids 0 … 255 are the bytes, 256 is the end of text.
+
+    Args:
+        unknown: what becomes of half a surrogate pair, the one character without UTF-8 bytes: an "error", "skip" it,
+            or "replace" it by a question mark.
+
+    Raises:
+        ValueError: unknown is none of the three.
+    """
 
     vocab_size = 257
     end_of_text = 256
 
-    def __init__(self) -> None:
-        self.config = {}
-        self.unknown: Unknown = "error"
+    def __init__(self, unknown: Unknown = "error") -> None:
+        check_unknown(unknown)
+        self.config = {"unknown": unknown}
+        self.unknown: Unknown = unknown
         self.n_bytes = np.array([1] * 256 + [0])
 
     @classmethod
-    def train(cls, documents: Iterable[str]) -> Self:  # noqa: ARG003 - the call is every tokenizer's
+    def train(cls, documents: Iterable[str], unknown: Unknown = "error") -> Self:  # noqa: ARG003 - every tokenizer's
         """There is nothing to learn: every byte is known."""
-        return cls()
+        return cls(unknown)
 
     def encode(self, text: str) -> np.ndarray:
         errors = {"error": "strict", "skip": "ignore", "replace": "replace"}[self.unknown]

@@ -12,7 +12,7 @@ import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
 from tinygpt.errors import UserError
-from tinygpt.tokenizers.base import END_OF_TEXT, Unknown
+from tinygpt.tokenizers.base import END_OF_TEXT, Unknown, check_unknown
 
 UNKNOWN = "<|unknown|>"
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # what an unknown character decodes to
@@ -30,8 +30,7 @@ class CharTokenizer:
     """
 
     def __init__(self, characters: str, unknown: Unknown = "error") -> None:
-        if unknown not in ("error", "skip", "replace"):
-            raise ValueError(f"unknown must be error, skip or replace, got {unknown!r}")
+        check_unknown(unknown)
         self.config = {"characters": characters, "unknown": unknown}
         self.unknown: Unknown = unknown
         self.end_of_text = len(characters)

@@ -1,6 +1,8 @@
 """When a checkpoint is written, and which ones are kept."""
 
 import os
+import shutil
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,8 @@ import lightning.pytorch as pl
 from lightning.pytorch import callbacks
 
 from tinygpt.training.interrupt import Interrupted
+
+UNFINISHED = ".unfinished"  # the suffix of a file that is still being written
 
 
 class Checkpoint(callbacks.Checkpoint):
@@ -49,17 +53,17 @@ class Checkpoint(callbacks.Checkpoint):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         val_loss, step = trainer.callback_metrics["val_loss"].item(), trainer.global_step
         ranked = sorted([*self.best, (val_loss, step)])[: self.keep]  # of two equal ones the earlier
-        kept = (val_loss, step) in ranked and val_loss == val_loss  # NaN is never good
+        kept = isfinite(val_loss) and (val_loss, step) in ranked
         before, self.best = self.best, ranked if kept else self.best
         self._save_last(trainer)
-        if kept and trainer.is_global_zero:
+        if kept:
             self._arrange(before, step)
 
     def _arrange(self, before: list[tuple[float, int]], step: int) -> None:
         """Give the checkpoint of `step`, just saved as the last, its place among the best."""
         if self.best[0][1] == step:
             if before and self.keep > 1:
-                self.best_path.replace(self._step_path(before[0][1]))
+                _link(self.best_path, self._step_path(before[0][1]))
             _link(self.last_path, self.best_path)
         else:
             _link(self.last_path, self._step_path(step))
@@ -75,13 +79,20 @@ class Checkpoint(callbacks.Checkpoint):
             self._save_last(trainer)
 
     def _save_last(self, trainer: pl.Trainer) -> None:
-        trainer.save_checkpoint(self.last_path)  # written elsewhere first, then moved
+        # Lightning writes into the system's temporary folder and moves the file, which is a copy where that folder is
+        # on another disk: so it goes to a name of its own first, and is renamed within its folder.
+        unfinished = self.last_path.with_suffix(UNFINISHED)
+        trainer.save_checkpoint(unfinished)
+        unfinished.replace(self.last_path)
         self.saved_step = trainer.global_step
 
 
 def _link(existing: Path, name: Path) -> None:
     """Another name for a finished file: no second copy is written, and replacing one leaves the other alone."""
-    unfinished = name.with_suffix(".unfinished")
+    unfinished = name.with_suffix(UNFINISHED)
     unfinished.unlink(missing_ok=True)
-    os.link(existing, unfinished)
+    try:
+        os.link(existing, unfinished)
+    except OSError:  # a disk without hard links
+        shutil.copyfile(existing, unfinished)
     unfinished.replace(name)

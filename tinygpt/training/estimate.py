@@ -16,12 +16,20 @@ MIB = 2**20
 
 
 def estimate(
-    model: GPT, tokenizer: Tokenizer, data: TextDataModule, *, device: str, max_steps: int, accumulate: int
+    model: GPT,
+    tokenizer: Tokenizer,
+    data: TextDataModule,
+    *,
+    device: str,
+    precision: str,
+    max_steps: int,
+    accumulate: int,
 ) -> str:
     """Sizes, memory, disk, time, and what the first windows hold, as lines for a person.
 
     Memory is that of weights, gradients and AdamW's two moments, all in fp32, and of what one batch keeps for its
-    backward pass, counted as it runs in fp32. Time is that of forward and backward in fp32 on the device of the run.
+    backward pass, counted as it runs. Time is that of forward and backward, on the device and in the precision of the
+    run, not compiled.
     """
     model.to(device).train()
     batches = data.train_batches()
@@ -36,7 +44,9 @@ def estimate(
         saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with saved_tensors_hooks(count, lambda tensor: tensor):
+    short = torch.float16 if precision.startswith("16") else torch.bfloat16
+    autocast = torch.autocast(device, dtype=short, enabled=precision.endswith("mixed"))
+    with saved_tensors_hooks(count, lambda tensor: tensor), autocast:
         loss = next_token_loss(model(ids), targets)
     for parameter in model.parameters():  # kept anyway, not for the backward pass
         saved.pop(parameter.untyped_storage().data_ptr(), None)
@@ -44,7 +54,9 @@ def estimate(
     seconds = []
     for _ in range(TIMED_BATCHES):
         start = time.perf_counter()
-        next_token_loss(model(ids), targets).backward()
+        with autocast:
+            batch_loss = next_token_loss(model(ids), targets)
+        batch_loss.backward()
         if device == "cuda":
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
@@ -62,7 +74,7 @@ def estimate(
         f" {sum(saved.values()) / MIB:,.1f} MiB activations",
         f"disk         {12 * parameters / MIB:,.1f} MiB a checkpoint;"
         f" {data.train.path.stat().st_size / MIB:,.1f} MiB training tokens",
-        f"time         {total} on this {device}, validation not counted ({rate:,.0f} GFLOP/s)",
+        f"time         {total} on this {device} in {precision}, validation not counted ({rate:,.0f} GFLOP/s)",
     ]
     for i in range(min(3, len(ids))):
         lines.append(f"window {i}     {tokenizer.decode(ids[i].tolist())!r}")

@@ -1,7 +1,7 @@
 """The run's figures: measured once, here, for the loggers, the progress display and the summary."""
 
 import time
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
 import lightning.pytorch as pl
@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from tinygpt.errors import UserError
+from tinygpt.training.interrupt import Interrupted
 from tinygpt.training.module import LanguageModel
 
 
@@ -19,7 +21,7 @@ class Metrics(pl.Callback):
 
     Args:
         log_every: optimizer steps between two records of the training loss; between them nothing waits for a GPU.
-        tokens_per_step: tokens in one optimizer step, all devices together.
+        tokens_per_step: tokens in one optimizer step.
         tokens_per_epoch: tokens of the training split.
     """
 
@@ -70,10 +72,15 @@ class Metrics(pl.Callback):
         self.step = trainer.global_step
         if self.step % self.log_every == 0 or self.step == trainer.max_steps:
             self._record(trainer, pl_module)
+            if not isfinite(self.train_loss or 0.0):
+                raise UserError(f"the training loss is {self.train_loss} at step {self.step}; try a lower optimizer.lr")
 
     def _record(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Close the record: average the losses since the one before, read the clock, tell the loggers."""
         assert isinstance(pl_module, LanguageModel)
         step, seconds = self._recorded
+        if self.step == step:
+            return
         self.train_loss = torch.stack(self._losses).sum().item() / (self.step - step)
         self._losses = []
         self._read_clock()  # after the line above, which waits for the GPU
@@ -99,8 +106,13 @@ class Metrics(pl.Callback):
             self._running_since = now
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._record(trainer, pl_module)
         self._read_clock()
         self._running_since = None  # until the next training batch
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        if isinstance(exception, Interrupted):
+            self._record(trainer, pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.val_loss = trainer.callback_metrics["val_loss"].item()

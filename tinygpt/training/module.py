@@ -1,7 +1,7 @@
 """What Lightning trains: a model, its loss, its optimizer and schedule."""
 
 from math import log
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -25,7 +25,7 @@ class LanguageModel(pl.LightningModule):
         tokenizer: travels in the checkpoint; training does not use it.
         optimizer: of the model's parameters.
         schedule: the learning rate's factor by step.
-        val_bytes: bytes of UTF-8 text behind the validated tokens, for bits per byte.
+        bytes_per_id: (V,) bytes of the validation text that each id stands for, for bits per byte.
         compile: run the model through torch.compile.
     """
 
@@ -36,7 +36,7 @@ class LanguageModel(pl.LightningModule):
         *,
         optimizer: Optimizer,
         schedule: Schedule,
-        val_bytes: float,
+        bytes_per_id: Tensor,
         compile: bool = False,
     ) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class LanguageModel(pl.LightningModule):
         self.tokenizer = tokenizer
         self.optimizer = optimizer
         self.schedule = schedule
-        self.val_bytes = val_bytes
+        self.register_buffer("bytes_per_id", bytes_per_id.float(), persistent=False)
         self.grad_norm: Tensor | None = None  # of the last step, before clipping; None while clipping is off
         self._validated: list[Tensor] = []
         if compile:
@@ -64,14 +64,15 @@ class LanguageModel(pl.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         ids, targets = batch
         nats = next_token_loss(self.model(ids), targets, reduction="sum")
-        self._validated.append(torch.stack([nats, (targets != NOT_COUNTED).sum()]))
+        counted = targets[targets != NOT_COUNTED]
+        n_bytes = cast(Tensor, self.bytes_per_id)[counted].sum()
+        self._validated.append(torch.stack([nats, torch.full_like(nats, counted.numel()), n_bytes]))
 
     def on_validation_epoch_end(self) -> None:
-        totals = torch.stack(self._validated).cpu().double().sum(dim=0).float().to(self.device)
-        nats, n_targets = self.trainer.strategy.reduce(totals, reduce_op="sum").tolist()
+        nats, n_targets, n_bytes = torch.stack(self._validated).cpu().double().sum(dim=0).tolist()
         # For the callbacks; `Metrics` is what tells the loggers, by optimizer step.
         self.log("val_loss", nats / n_targets, logger=False)
-        self.log("val_bits_per_byte", nats / log(2) / self.val_bytes, logger=False)
+        self.log("val_bits_per_byte", nats / log(2) / n_bytes, logger=False)
 
     def configure_optimizers(self) -> dict[str, Any]:
         scheduler = LambdaLR(self.optimizer, lambda step: self.schedule(step, self.trainer.max_steps))
@@ -85,6 +86,8 @@ class LanguageModel(pl.LightningModule):
         Lightning's own clipping refuses a fused optimizer, which undoes fp16's loss scaling inside its step: here the
         gradients are unscaled before they are measured, and the step then knows.
         """
+        if gradient_clip_algorithm not in (None, "norm"):
+            raise ValueError(f"gradients are clipped by their norm, not by {gradient_clip_algorithm}")
         if not gradient_clip_val:
             return
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+from lightning.pytorch import callbacks
 
 from tinygpt import files
 from tinygpt.training.checkpointing import Checkpoint
@@ -12,8 +13,11 @@ from tinygpt.training.interrupt import Interrupted
 from tinygpt.training.metrics import Metrics
 
 
-class Summary(pl.Callback):
+class Summary(callbacks.Checkpoint):
     """Writes the summary at the start, after each validation, and at the end, however the run ends.
+
+    Lightning calls checkpoint callbacks last, in the order of their list: as one of them, behind the one that saves, it
+    tells of the checkpoint that has just been written.
 
     Args:
         path: the file.
@@ -29,20 +33,18 @@ class Summary(pl.Callback):
         self.facts = facts
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._write(trainer, "running")
+        self._write("running")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._write(trainer, "running")
+        self._write("running")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._write(trainer, "completed")
+        self._write("completed")
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._write(trainer, "interrupted" if isinstance(exception, Interrupted | KeyboardInterrupt) else "failed")
+        self._write("interrupted" if isinstance(exception, Interrupted | KeyboardInterrupt) else "failed")
 
-    def _write(self, trainer: pl.Trainer, status: str) -> None:
-        if not trainer.is_global_zero:
-            return
+    def _write(self, status: str) -> None:
         m = self.metrics
         kept = [path for path in (self.checkpoint.best_path, self.checkpoint.last_path) if path.exists()]
         summary = {

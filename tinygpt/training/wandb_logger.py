@@ -17,5 +17,8 @@ def wandb_logger(*, run_dir: str, project: str = "tinygpt", name: str | None = N
     """
     offline = os.environ.get("WANDB_MODE") == "offline" or not wandb.login(prompt=False)
     if offline:
-        print(f"wandb: kept offline, for want of a key; to send it later: wandb sync {run_dir}/wandb/offline-run-*")
-    return WandbLogger(project=project, name=name or Path(run_dir).name, save_dir=run_dir, offline=offline)
+        print(f"wandb: the run is kept offline; to send it later: wandb sync {run_dir}/wandb/offline-run-*")
+    # `offline` alone comes too late: the login has started the client by then.
+    mode = "offline" if offline else None
+    name = name or Path(run_dir).name
+    return WandbLogger(project=project, name=name, save_dir=run_dir, offline=offline, mode=mode)

@@ -1,25 +1,34 @@
-"""Which device a run uses, and which precision that device is good at."""
+"""Which device there is, and which precision it is good at."""
 
 from pathlib import Path
 
 import torch
 
 
-def device(accelerator: str) -> str:
-    """The kind of device, "cpu", "cuda" or "mps", that Lightning takes for this accelerator."""
-    if accelerator not in ("auto", "gpu"):
-        return accelerator
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
+def device(name: str) -> str:
+    """The kind of device, "cpu", "cuda" or "mps": "auto" and "gpu" become what there is.
+
+    Raises:
+        ValueError: there is no such device, or none here.
+    """
+    here = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name not in ("auto", "gpu", *here):
+        raise ValueError(f"the device must be auto, cpu, gpu, cuda or mps, got {name!r}")
+    if name == "gpu":
+        here.pop("cpu")
+    found = [kind for kind, is_here in here.items() if is_here and name in ("auto", "gpu", kind)]
+    if not found:
+        raise ValueError(f"there is no {name} here; auto takes what there is")
+    return found[0]
 
 
-def precision(name: str, device: str) -> str:
+def precision(name: str | int, device: str) -> str:
     """`auto` becomes bf16-mixed where the hardware has bf16 arithmetic of its own, else 32-true; other names stay.
 
     Raises:
         ValueError: fp16 on a CPU: Lightning would train in bf16 instead, and say so in a warning alone.
     """
+    name = str(name)
     if name.startswith("16") and device == "cpu":
         raise ValueError(f"precision={name} needs a GPU; on a CPU use auto, 32-true or bf16-mixed")
     if name != "auto":

@@ -1,0 +1,51 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from tinygpt import hardware
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"), [("avx2", "32-true"), ("avx2 avx512_bf16", "bf16-mixed"), ("amx_bf16", "bf16-mixed")]
+)
+def test_auto_takes_bf16_on_a_cpu_that_has_it(monkeypatch: pytest.MonkeyPatch, flags: str, expected: str):
+    monkeypatch.setattr(Path, "exists", lambda self: True)
+    monkeypatch.setattr(Path, "read_text", lambda self: f"flags\t\t: fpu {flags} sse2\n")
+    assert hardware.precision("auto", "cpu") == expected
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+def test_auto_takes_bf16_on_a_gpu_that_has_it_without_emulation(monkeypatch: pytest.MonkeyPatch, has_it: bool):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_it and not including_emulation)
+    assert hardware.precision("auto", "cuda") == ("bf16-mixed" if has_it else "32-true")
+
+
+def test_a_named_precision_is_kept_and_fp16_on_a_cpu_refused():
+    assert hardware.precision("bf16-mixed", "cpu") == "bf16-mixed"
+    assert hardware.precision("16-mixed", "cuda") == "16-mixed"
+    with pytest.raises(ValueError, match="precision=16-mixed needs a GPU"):
+        hardware.precision("16-mixed", "cpu")
+
+
+def here(monkeypatch: pytest.MonkeyPatch, cuda: bool, mps: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+
+
+def test_auto_and_gpu_take_what_there_is(monkeypatch: pytest.MonkeyPatch):
+    here(monkeypatch, cuda=True, mps=False)
+    assert [hardware.device(name) for name in ("auto", "gpu", "cuda", "cpu")] == ["cuda", "cuda", "cuda", "cpu"]
+    here(monkeypatch, cuda=False, mps=True)
+    assert [hardware.device(name) for name in ("auto", "gpu", "mps", "cpu")] == ["mps", "mps", "mps", "cpu"]
+    here(monkeypatch, cuda=False, mps=False)
+    assert [hardware.device(name) for name in ("auto", "cpu")] == ["cpu", "cpu"]
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda", "mps"])
+def test_a_device_that_is_not_here_is_refused(monkeypatch: pytest.MonkeyPatch, name: str):
+    here(monkeypatch, cuda=False, mps=False)
+    with pytest.raises(ValueError, match=f"there is no {name} here; auto takes what there is"):
+        hardware.device(name)
+    with pytest.raises(ValueError, match="the device must be auto, cpu, gpu, cuda or mps, got 'abacus'"):
+        hardware.device("abacus")
