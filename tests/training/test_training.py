@@ -380,12 +380,11 @@ def test_lines_tell_step_loss_speed_and_time_left(token_file, monkeypatch, capsy
 
 
 @pytest.mark.slow
-def test_compiled_training_reaches_the_same_weights_under_the_same_names(token_file):
-    eager = Run(token_file).fit().module.state_dict()
-    compiled = Run(token_file, compile=True).fit().module.state_dict()
-    assert list(compiled) == list(eager)
-    for name in eager:
-        torch.testing.assert_close(compiled[name], eager[name], atol=1e-4, rtol=1e-3)
+def test_compiled_training_learns_the_same_under_the_same_names(token_file):
+    eager, compiled = Run(token_file, max_steps=20).fit(), Run(token_file, max_steps=20, compile=True).fit()
+    assert list(compiled.module.state_dict()) == list(eager.module.state_dict())
+    assert compiled.metrics.val_loss == pytest.approx(eager.metrics.val_loss, rel=1e-4)
+    assert compiled.metrics.train_loss == pytest.approx(eager.metrics.train_loss, rel=1e-4)
 
 
 @pytest.mark.gpu
