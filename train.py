@@ -13,7 +13,7 @@ import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -25,6 +25,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from tinygpt.config import Config, UsageError, build, check, construct, one_line, parts, target, unknown_key
 from tinygpt.errors import UserError
+
+if TYPE_CHECKING:
+    from tinygpt.training.metrics import Metrics
 
 CONF = Path(__file__).resolve().parent / "conf"
 DIVERGED = 1e3  # bits per byte that a sweep is told of a run without a finite result: a sampler needs a number
@@ -162,7 +165,7 @@ def run(cfg: Config) -> float:
     return metrics.best_val_bits_per_byte
 
 
-def report(run_dir: Path, metrics: Any) -> None:
+def report(run_dir: Path, metrics: "Metrics") -> None:
     """What a run reached, a sample of it, and how to get more."""
     import tinygpt
 
@@ -247,10 +250,12 @@ def attempt(cfg: DictConfig) -> float:
 
 def complain(error: BaseException, status: int = 1) -> int:
     """Say in one line on stderr what went wrong, and return the exit status; HYDRA_FULL_ERROR=1 shows where it did."""
-    if isinstance(error, UsageError | HydraException | OmegaConfBaseException) or status == 2:
-        message, status = explain(error, sys.argv[1:]), 2
+    if isinstance(error, UsageError):
+        message, status = str(error), 2
     elif isinstance(error, UserError):
         message = str(error)
+    elif isinstance(error, HydraException | OmegaConfBaseException) or status == 2:
+        message, status = explain(error, sys.argv[1:]), 2
     else:
         message = f"{type(error).__name__}: {one_line(error)} (HYDRA_FULL_ERROR=1 shows where)"
     if SHOW_TRACEBACKS:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 from datasets import Dataset
@@ -11,6 +12,10 @@ from tinygpt import checkpoint
 from tinygpt.data.token_file import TokenFile, encode
 from tinygpt.model import GPT2
 from tinygpt.tokenizers import ByteTokenizer, CharTokenizer
+
+# The same examples every time, however slow the machine is.
+hypothesis.settings.register_profile("tinygpt", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("tinygpt")
 
 CONF = Path(__file__).parents[1] / "conf"
 

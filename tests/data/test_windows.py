@@ -24,7 +24,7 @@ def counted(batches, numbers) -> list[int]:
     return [t for k in numbers for t in batches[k][1].flatten().tolist() if t != -100]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(T=st.integers(1, 9), extra=st.integers(0, 40), B=st.integers(1, 5))
 def test_an_epoch_has_every_token_as_a_target_exactly_once(T: int, extra: int, B: int):
     batches = train_batches(T + extra, T, B)
