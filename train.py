@@ -1,9 +1,9 @@
-"""Train a language model: compose the configuration, build what it names, fit, report.
+"""Train a language model: compose the configuration, run it, word the mistakes.
 
     python train.py --help
 
-Hydra and OmegaConf appear here alone; everything in tinygpt/ takes plain arguments. What is slow to import is imported
-where it is first needed, so that --help and mistakes are answered at once.
+Hydra and OmegaConf appear here alone; everything in tinygpt/ takes plain arguments. The run itself is
+`tinygpt/training/run.py`, imported late: it brings torch and Lightning, which --help need not wait for.
 """
 
 import os
@@ -11,9 +11,8 @@ import re
 import shlex
 import sys
 import traceback
-from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -23,11 +22,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from tinygpt.config import Config, UsageError, build, check, construct, one_line, parts, target, unknown_key
+from tinygpt.config import UsageError, one_line, unknown_key
 from tinygpt.errors import UserError
-
-if TYPE_CHECKING:
-    from tinygpt.training.metrics import Metrics
 
 CONF = Path(__file__).resolve().parent / "conf"
 DIVERGED = 1e3  # bits per byte that a sweep is told of a run without a finite result: a sampler needs a number
@@ -36,145 +32,8 @@ SHOW_TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR") == "1"
 os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets exceptions through, for `complain` to word
 
 
-@dataclass(kw_only=True)
-class Settings:
-    """The configuration's keys outside its groups."""
-
-    seed: int
-    run_dir: str
-    eval_every: int
-    log_every: int
-    compile: bool
-    dry_run: bool
-
-    def __post_init__(self) -> None:
-        for name, least in (("seed", 0), ("eval_every", 1), ("log_every", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-
-
 GROUPS = {path.name for path in CONF.iterdir() if path.is_dir()}
-REQUIRED = GROUPS - {"experiment", "debug"} | set(Settings.__annotations__)
 FAILED: list[int] = []  # the exit statuses of this command's runs that failed
-
-
-def run(cfg: Config) -> float:
-    """Train as a configuration says, and report; returns the best validation bits per byte."""
-    keys = {key: value for key, value in cfg.items() if key not in GROUPS}
-    check("", Settings, keys)
-    settings: Settings = construct("", Settings, keys)
-    run_dir = Path(settings.run_dir)
-    if (run_dir / "config.yaml").exists():
-        raise UsageError(f"run_dir={run_dir} holds a run already; name another directory")
-
-    import torch
-
-    from tinygpt import files, hardware
-    from tinygpt.data.corpus import texts
-    from tinygpt.data.module import TextDataModule
-    from tinygpt.data.token_file import encode
-    from tinygpt.training.estimate import estimate
-    from tinygpt.training.interrupt import Interrupted, StopOnSignal
-    from tinygpt.training.metrics import Metrics
-    from tinygpt.training.module import LanguageModel
-    from tinygpt.training.progress import Progress, quiet
-    from tinygpt.training.summary import Summary
-
-    quiet()
-    device = construct("trainer", hardware.device, {"name": cfg["trainer"]["accelerator"]})
-    precision = construct("trainer", hardware.precision, {"name": cfg["trainer"]["precision"], "device": device})
-    cfg["trainer"] |= {"accelerator": device, "precision": precision}
-    for group, node in parts(cfg).items():
-        check(group, target(node), node)
-    max_steps, accumulate = cfg["trainer"]["max_steps"], cfg["trainer"]["accumulate_grad_batches"]
-    if max_steps < 1:
-        raise UsageError(f"trainer.max_steps must be at least 1, got {max_steps}")
-    if cfg["trainer"]["devices"] != 1:
-        raise UsageError(f"trainer.devices must be 1, a run uses one device so far, got {cfg['trainer']['devices']}")
-
-    # What can be built without the corpus is, before that is read: a mistake shows at once.
-    attention, schedule = build(cfg, "attention"), build(cfg, "schedule")
-    callbacks = {name: build(cfg, name) for name in parts(cfg) if name.startswith("callbacks.")}
-    with torch.device("meta"):  # without memory or arithmetic
-        build(cfg, "optimizer", model=build(cfg, "model", vocab_size=1, attention=attention))
-
-    corpus = build(cfg, "data")
-    splits = corpus.splits()
-    tokenizer = build(cfg, "tokenizer", documents=texts(splits.train))
-    train, validation = (encode(documents, tokenizer, Path(corpus.cache_dir)) for documents in splits)
-    torch.manual_seed(settings.seed)
-    model = build(cfg, "model", vocab_size=tokenizer.vocab_size, attention=attention)
-    data = TextDataModule(train, validation, corpus=corpus, block_size=model.block_size, seed=settings.seed)
-    if settings.dry_run:
-        run_facts = {"device": device, "precision": precision, "max_steps": max_steps, "accumulate": accumulate}
-        print(estimate(model, tokenizer, data, **run_facts))
-        return DIVERGED
-
-    if device == "cuda":
-        torch.set_float32_matmul_precision("high")  # TF32 for what is left in fp32
-    module = LanguageModel(
-        model,
-        tokenizer,
-        optimizer=build(cfg, "optimizer", model=model),
-        schedule=schedule,
-        bytes_per_id=torch.from_numpy(validation.bytes_per_id(tokenizer.n_bytes)),
-        compile=settings.compile,
-    )
-    n_targets = data.train_batches().n_targets
-    metrics = Metrics(settings.log_every, corpus.batch_size * model.block_size * accumulate, n_targets)
-    checkpoint = callbacks["callbacks.checkpoint"]
-    facts = {"n_parameters": model.n_parameters(), "device": device, "precision": precision}
-    summary = Summary(run_dir / "summary.json", metrics, checkpoint, facts)
-    trainer = build(
-        cfg,
-        "trainer",
-        logger=[build(cfg, name) for name in parts(cfg) if name.startswith("logger.")],
-        callbacks=[metrics, Progress(metrics), StopOnSignal(), *callbacks.values(), summary],
-        max_epochs=-1,
-        val_check_interval=settings.eval_every * accumulate,  # Lightning counts batches here, not optimizer steps
-        check_val_every_n_epoch=None,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    run_dir.mkdir(parents=True, exist_ok=True)
-    frozen = cfg | {"model": cfg["model"] | {"vocab_size": tokenizer.vocab_size}}
-    files.write_text(run_dir / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(frozen)))
-    files.write_text(run_dir / "tokenizer.json", tokenizer.to_json())
-    print(
-        f"{model.n_parameters():,} parameters, {tokenizer.vocab_size:,} tokens in the vocabulary,"
-        f" {n_targets:,} to train on; {device}, {precision}; {run_dir}"
-    )
-    try:
-        trainer.fit(module, datamodule=data)
-    except (Interrupted, Exception) as error:
-        if checkpoint.last_path.exists():
-            print(f"\nthe last checkpoint is {checkpoint.last_path}, of step {checkpoint.saved_step}", file=sys.stderr)
-        if isinstance(error, Interrupted):
-            print(f"train.py: stopped by {error} after step {metrics.step}", file=sys.stderr)
-            raise SystemExit(128 + error.signal) from error
-        raise
-    finally:
-        for logger in trainer.loggers:
-            if hasattr(logger.experiment, "finish"):  # else the next trial of a sweep goes on with this one's W&B run
-                logger.experiment.finish()
-    if metrics.best_val_bits_per_byte is None:
-        raise UserError("no validation loss was a number; try a lower optimizer.lr")
-    report(run_dir, metrics)
-    return metrics.best_val_bits_per_byte
-
-
-def report(run_dir: Path, metrics: "Metrics") -> None:
-    """What a run reached, a sample of it, and how to get more."""
-    import tinygpt
-
-    print(
-        f"\nbest validation loss {metrics.best_val_loss:.4f}, {metrics.best_val_bits_per_byte:.4f} bits per byte;"
-        f" {metrics.train_seconds:,.0f} s of training, {metrics.tokens_seen / metrics.train_seconds:,.0f} tokens/s"
-        f"\n\n{tinygpt.load(run_dir).generate(max_new_tokens=400)}"
-        f"\n\nMore: python generate.py --checkpoint {shlex.quote(str(run_dir))} --num-samples 3"
-    )
 
 
 def explain(error: BaseException, overrides: list[str]) -> str:
@@ -233,12 +92,16 @@ def attempt(cfg: DictConfig) -> float:
     if HydraConfig.get().mode == RunMode.MULTIRUN:
         cfg.run_dir = os.path.relpath(HydraConfig.get().runtime.output_dir)
     try:
-        missing = sorted(OmegaConf.missing_keys(cfg) | (REQUIRED - {str(key) for key in cfg}))
+        missing = sorted(OmegaConf.missing_keys(cfg))
         if missing:
             raise UsageError(f"{missing[0]} must be given: {missing[0]}=...")
         plain = OmegaConf.to_container(cfg, resolve=True)
         assert isinstance(plain, dict)
-        return run({str(key): value for key, value in plain.items()})
+
+        from tinygpt.training import run
+
+        result = run.run({str(key): value for key, value in plain.items()})
+        return result if isfinite(result) else DIVERGED
     except Exception as error:
         FAILED.append(complain(error))
         return DIVERGED

@@ -15,6 +15,7 @@ import yaml
 
 import train
 from tinygpt.checkpoint import read
+from tinygpt.training import run
 
 ROOT = Path(__file__).parents[1]
 TINY = [
@@ -43,12 +44,12 @@ def book() -> Path:
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
     """Runs train.py with these words; returns (exit status, stdout, stderr)."""
 
-    def run(*words: str) -> tuple[int, str, str]:
+    def type_(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["train.py", *words])
         status = train.main()
         return status, *capsys.readouterr()
 
-    return run
+    return type_
 
 
 def test_a_run_trains_reports_and_leaves_all_that_is_needed(command):
@@ -207,8 +208,8 @@ def test_overfitting_tells_the_bits_per_byte_of_the_batch(command):
 
 def test_a_run_returns_its_best_bits_per_byte(command, monkeypatch):
     returned = []
-    original = train.run
-    monkeypatch.setattr(train, "run", lambda cfg: returned.append(original(cfg)) or returned[-1])
+    original = run.run
+    monkeypatch.setattr(run, "run", lambda cfg: returned.append(original(cfg)) or returned[-1])
     assert command(*TINY)[0] == 0
     assert returned == [json.loads(Path("run/summary.json").read_text())["best_val_bits_per_byte"]]
 
@@ -306,9 +307,8 @@ def test_nothing_of_hydra_is_in_the_package():
 
 @pytest.mark.slow
 def test_debug_overfit_drives_one_batch_to_near_zero_loss(command):
-    status, *_ = command(
-        "debug=overfit", "data=text_files", "data.files=book.txt", "run_dir=run", "model.block_size=32"
-    )
+    size = ["model.block_size=32", "model.n_layer=2", "model.n_embd=64"]
+    status, *_ = command("debug=overfit", *TINY[:2], "run_dir=run", *size)
     assert status == 0
     assert json.loads(Path("run/summary.json").read_text())["val_loss"] < 0.05
 
