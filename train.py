@@ -136,6 +136,7 @@ def main() -> int:
     except Exception as error:  # from before any run: Hydra could not compose what the command line says
         return complain(error, status=2)
     except KeyboardInterrupt:
+        print("train.py: stopped at once; what came after the last checkpoint is lost", file=sys.stderr)
         return 130
     return max(FAILED, default=0)
 

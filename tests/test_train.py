@@ -102,6 +102,24 @@ def test_the_same_seed_trains_the_same_weights_and_another_does_not(command):
     assert not torch.equal(weights[0], weights[2])
 
 
+def test_of_two_runs_at_once_one_gets_the_directory(command, monkeypatch):
+    """The other one takes the directory while this one still reads its corpus."""
+    from tinygpt.data.text_files import TextFiles
+
+    original = TextFiles.splits
+
+    def slow(self):
+        Path("run").mkdir(exist_ok=True)
+        Path("run/config.yaml").write_text("the other's")
+        return original(self)
+
+    monkeypatch.setattr(TextFiles, "splits", slow)
+    status, _, err = command(*TINY)
+    assert (status, err) == (2, "train.py: run_dir=run holds a run already; name another directory\n")
+    assert Path("run/config.yaml").read_text() == "the other's"
+    assert len(list(Path("run").iterdir())) == 1
+
+
 def test_a_run_is_never_overwritten(command):
     assert command(*TINY)[0] == 0
     before = Path("run/config.yaml").read_text()
@@ -121,7 +139,7 @@ MISTAKES = [
     (["model.n_layer=abc"], 2, "model.n_layer must be int, got 'abc'"),
     (["model.n_layer=2.5"], 2, "model.n_layer must be int, got 2.5"),
     (["model.dropout=high"], 2, "model.dropout must be float, got 'high'"),
-    (["model.init=kaiming"], 2, "model.init must be Literal['gpt2', 'xavier'], got 'kaiming'"),
+    (["model.init=kaiming"], 2, "model.init must be one of gpt2, xavier, got 'kaiming'"),
     (["compile=maybe"], 2, "compile must be bool, got 'maybe'"),
     (["eval_every=0"], 2, "eval_every must be at least 1, got 0"),
     (["model.n_embd=32", "model.n_head=5"], 2, "model: n_embd must be a multiple of n_head, got n_embd=32, n_head=5"),
@@ -140,7 +158,12 @@ MISTAKES = [
     (["schedule.warmup_steps=-1"], 2, "schedule: warmup_steps must be at least 0, got -1"),
     (["data.files=[a(1).txt, b.txt]"], 2, 'quote the value twice: \'data.files=["a(1).txt","b.txt"]\''),
     (["data.files=[]"], 1, "there are no files to read"),
-    (["optimizer.lr=-1"], 2, "optimizer: Invalid learning rate"),
+    (["optimizer.lr=-1"], 2, "optimizer: lr must be above 0 and finite, got -1"),
+    (["optimizer.lr=inf"], 2, "optimizer: lr must be above 0 and finite, got inf"),
+    (["trainer.accumulate_grad_batches=0"], 2, "trainer.accumulate_grad_batches must be at least 1, got 0"),
+    (["trainer.gradient_clip_val=-1.0"], 2, "trainer.gradient_clip_val must be at least 0, got -1"),
+    (["run_dir="], 2, "run_dir must name a directory, with ~ written out, got ''"),
+    (["trainer.precision=16-foo"], 2, "trainer.precision must be"),
     (["tokenizer.unknown=drop"], 2, "tokenizer.unknown must be"),
     (["data.files=[a(1).txt]"], 2, "cannot be read; quote the value twice: 'data.files=[\"a(1).txt\"]'"),
     (["data.files=a=b.txt"], 2, "cannot be read; quote the value twice: 'data.files=\"a=b.txt\"'"),
@@ -254,10 +277,11 @@ def test_a_stopped_run_keeps_its_last_step_and_says_where(number: signal.Signals
 
 
 def test_early_stopping_ends_a_run_that_no_longer_learns(command):
-    status, *_ = command(
+    status, out, _ = command(
         *TINY, "callbacks=early_stopping", "callbacks.early_stopping.min_delta=100", "trainer.max_steps=99"
     )
     assert status == 0
+    assert "stopped early, after step 16 of 99: the validation loss no longer falls" in out
     assert json.loads(Path("run/summary.json").read_text())["step"] == 16  # 4, and three validations more
 
 

@@ -7,7 +7,7 @@ one.
 import inspect
 import pydoc
 from difflib import get_close_matches
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -45,8 +45,10 @@ def check(group: str, target: Any, node: Config) -> None:
         try:
             TypeAdapter(hints.get(key, Any), config=STRICT).validate_python(value)
         except ValidationError as error:
-            wanted = hints[key].__name__ if isinstance(hints[key], type) else hints[key]
-            raise UsageError(f"{name} must be {str(wanted).replace('typing.', '')}, got {value!r}") from error
+            wanted = hints[key].__name__ if isinstance(hints[key], type) else str(hints[key])
+            if get_origin(hints[key]) is Literal:
+                wanted = "one of " + ", ".join(map(str, get_args(hints[key])))
+            raise UsageError(f"{name} must be {wanted.replace('typing.', '')}, got {value!r}") from error
 
 
 def unknown_key(name: str, known: list[str]) -> str:

@@ -29,7 +29,7 @@ def precision(name: str | int, device: str) -> str:
         ValueError: fp16 on a CPU: Lightning would train in bf16 instead, and say so in a warning alone.
     """
     name = str(name)
-    if name.startswith("16") and device == "cpu":
+    if name in ("16", "16-mixed", "16-true") and device == "cpu":
         raise ValueError(f"precision={name} needs a GPU; on a CPU use auto, 32-true or bf16-mixed")
     if name != "auto":
         return name

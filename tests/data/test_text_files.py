@@ -42,22 +42,30 @@ def test_a_name_without_files_is_an_error(pattern: str, tmp_path: Path, monkeypa
         find_files([pattern])
 
 
-def test_every_file_becomes_a_document(folder: Path):
-    split = TextFiles(files=str(folder)).splits()
-    assert sorted([*texts(split.train), *texts(split.validation)]) == [
-        "text of [e].txt",
-        "text of a.txt",
-        "text of b.txt",
-        "text of more/c.md",
-    ]
-    assert len(split.validation) == 1
+def test_of_few_files_each_ones_end_is_held_out(folder: Path):
+    split = TextFiles(files=str(folder), val_fraction=0.2).splits()
+    whole = [a + b for a, b in zip(texts(split.train), texts(split.validation), strict=True)]
+    assert whole == ["text of [e].txt", "text of a.txt", "text of b.txt", "text of more/c.md"]
+    assert list(texts(split.validation)) == ["txt", "txt", "txt", ".md"]
 
 
-def test_of_a_single_file_the_end_is_held_out(tmp_path: Path):
-    file = tmp_path / "one.txt"
-    file.write_text("0123456789")
-    split = TextFiles(files=str(file), val_fraction=0.3).splits()
-    assert (list(texts(split.train)), list(texts(split.validation))) == (["0123456"], ["789"])
+def test_of_many_files_a_share_is_held_out_whole(tmp_path: Path):
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for i in range(40):
+        (folder / f"{i}.txt").write_text(f"text {i}")
+    split = TextFiles(files=str(folder), val_fraction=0.25).splits()
+    train, validation = list(texts(split.train)), list(texts(split.validation))
+    assert len(validation) == 10
+    assert sorted([*train, *validation]) == sorted(f"text {i}" for i in range(40))
+
+
+def test_an_empty_name_and_a_data_file_are_refused(folder: Path):
+    with pytest.raises(UserError, match="data.files holds an empty name"):
+        find_files([""])
+    (folder / "rows.jsonl").write_text("{}")
+    with pytest.raises(UserError, match="rows.jsonl is no plain text; data=hub"):
+        find_files([str(folder)])
 
 
 def test_line_ends_and_byte_order_marks_are_not_text(tmp_path: Path):

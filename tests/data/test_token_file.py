@@ -32,6 +32,14 @@ def test_the_same_documents_and_tokenizer_are_encoded_once(tmp_path: Path, monke
     assert encode(documents("ab"), ByteTokenizer(), tmp_path).path == first.path
 
 
+@pytest.mark.parametrize("damage", [b"", b"{", b"no header at all", None])
+def test_a_damaged_file_is_made_again(tmp_path: Path, damage: bytes | None):
+    file = encode(documents("ab" * 500), ByteTokenizer(), tmp_path)
+    ids = file.ids.tolist()
+    file.path.write_bytes(file.path.read_bytes()[:-1] if damage is None else damage)
+    assert encode(documents("ab" * 500), ByteTokenizer(), tmp_path).ids.tolist() == ids
+
+
 def test_another_text_or_tokenizer_has_another_file(tmp_path: Path):
     files = [
         encode(documents("ab"), ByteTokenizer(), tmp_path),

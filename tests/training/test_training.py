@@ -336,6 +336,19 @@ def test_a_signal_saves_and_stops_between_two_steps(token_file, number: signal.S
     assert summary["tokens_per_second"] == pytest.approx(summary["tokens_seen"] / summary["train_seconds"])
 
 
+def test_the_summary_is_up_to_date_between_validations(token_file, monkeypatch):
+    monkeypatch.setattr("tinygpt.training.summary.SECONDS_BETWEEN_WRITES", 0)
+    seen = []
+
+    class Read(pl.Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            seen.append(json.loads(Path("summary.json").read_text()))
+
+    Run(token_file, max_steps=3, callbacks=(Read(),)).fit()
+    assert [summary["step"] for summary in seen] == [0, 1, 2]
+    assert {summary["status"] for summary in seen} == {"running"}
+
+
 def test_a_failure_keeps_the_last_checkpoint_and_is_called_one(token_file):
     class Fail(pl.Callback):
         def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):

@@ -14,6 +14,8 @@ from datasets import Dataset
 
 from tinygpt.errors import UserError
 
+FEW = 20  # documents, under which a share of whole ones would be far from the share that is asked for
+
 
 class Splits(NamedTuple):
     """Documents as Hugging Face datasets with a `text` column."""
@@ -28,8 +30,8 @@ class Corpus(ABC):
 
     Args:
         batch_size: windows in a batch, on each device.
-        val_fraction: share of the documents (of the text, where there is only one) held out where the corpus brings
-            no validation split.
+        val_fraction: share of the documents (of each document's text, where they are few) held out where the corpus
+            brings no validation split.
         max_val_tokens: validate on the first so many tokens of the validation split; None: on all.
         num_workers: processes that build batches beside the training; 0: the training builds them itself.
         cache_dir: where token files are kept.
@@ -76,17 +78,17 @@ def texts(documents: Dataset) -> Iterator[str]:
 def hold_out(documents: Dataset, fraction: float, seed: int = 0) -> Splits:
     """Part documents that came without a validation split.
 
-    A share of the documents is drawn at random, one at the least; a single document is cut, its end held out.
+    A share of the documents is drawn at random; of documents too few for that, each one's end is held out.
 
     Raises:
         UserError: there is no document.
     """
     if len(documents) == 0:
         raise UserError("the corpus has no documents")
-    if len(documents) == 1:
-        text = next(texts(documents), "")
-        cut = round(len(text) * (1 - fraction))
-        return Splits(Dataset.from_dict({"text": [text[:cut]]}), Dataset.from_dict({"text": [text[cut:]]}))
+    if len(documents) < FEW:
+        cuts = [(text, round(len(text) * (1 - fraction))) for text in texts(documents)]
+        train, validation = [text[:cut] for text, cut in cuts], [text[cut:] for text, cut in cuts]
+        return Splits(Dataset.from_dict({"text": train}), Dataset.from_dict({"text": validation}))
     n_validation = min(max(1, round(len(documents) * fraction)), len(documents) - 1)
     order = np.random.default_rng(seed).permutation(len(documents))
     return Splits(documents.select(np.sort(order[n_validation:])), documents.select(np.sort(order[:n_validation])))

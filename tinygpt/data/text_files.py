@@ -38,6 +38,8 @@ def find_files(patterns: Sequence[str]) -> list[Path]:
     """
     found: dict[Path, None] = {}
     for pattern in patterns:
+        if not pattern:
+            raise UserError("data.files holds an empty name; name files, a folder or a glob pattern")
         path = Path(pattern).expanduser()
         if path.is_file():  # before globbing: a file's name may hold [ or *
             files = [path]
@@ -92,7 +94,7 @@ def read_text(file: Path) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         raise UserError(
             f"{file} is not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start}, line {line};"
-            " convert it (iconv -t utf-8) or leave it out"
+            " convert it, or leave it out by a glob such as 'FOLDER/**/*.txt'"
         ) from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

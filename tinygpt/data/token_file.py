@@ -4,6 +4,7 @@ The ids are <|endoftext|> document <|endoftext|> document … <|endoftext|>: eve
 so its first token is predicted too, and one behind. First and last id being the same, the stream is also a ring.
 """
 
+import contextlib
 import json
 import os
 from functools import cached_property
@@ -27,6 +28,9 @@ class TokenFile:
         ids: (N,) the ids, memory-mapped, in the smallest unsigned type that holds the vocabulary.
         n_documents: how many documents it holds.
         n_bytes: how many bytes of UTF-8 text they were.
+
+    Raises:
+        ValueError: the file is not a whole token file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,6 +40,8 @@ class TokenFile:
         self.dtype = np.dtype(header["dtype"])
         self.n_documents: int = header["n_documents"]
         self.n_bytes: int = header["n_bytes"]
+        if path.stat().st_size != HEADER + header["n_ids"] * self.dtype.itemsize:
+            raise ValueError(f"{path} is not as long as its header says")
 
     @cached_property
     def ids(self) -> np.ndarray:
@@ -55,12 +61,12 @@ class TokenFile:
 
 
 def encode(documents: Dataset, tokenizer: Tokenizer, directory: Path) -> TokenFile:
-    """The token file of these documents under this tokenizer: found where it was made before, else made.
+    """The token file of these documents under this tokenizer: found whole where it was made before, else made.
 
     Its name holds the fingerprints of both. It is written under another name and moved into place when it is whole.
     """
     path = directory / f"{documents._fingerprint}-{fingerprint(tokenizer)}.tokens"
-    if path.exists():
+    with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):  # none yet, or a damaged one
         return TokenFile(path)
     directory.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
@@ -78,8 +84,9 @@ def encode(documents: Dataset, tokenizer: Tokenizer, directory: Path) -> TokenFi
                 file.write(end_of_text.tobytes())
                 n_documents += 1
                 n_bytes += len(text.encode("utf-8", "surrogatepass"))
+            n_ids = (file.seek(0, os.SEEK_END) - HEADER) // dtype.itemsize
+            header = {"dtype": dtype.name, "n_ids": n_ids, "n_documents": n_documents, "n_bytes": n_bytes}
             file.seek(0)
-            header = {"dtype": dtype.name, "n_documents": n_documents, "n_bytes": n_bytes}
             file.write(json.dumps(header).encode().ljust(HEADER))
             file.flush()
             os.fsync(file.fileno())

@@ -1,6 +1,7 @@
 """AdamW with weight decay where it belongs."""
 
 from collections.abc import Sequence
+from math import inf
 
 from torch import nn
 from torch.optim import AdamW
@@ -33,6 +34,8 @@ def adamw(
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
     ]
+    if not 0 < lr < inf:
+        raise ValueError(f"lr must be above 0 and finite, got {lr}")
     if len(betas) != 2:
         raise ValueError(f"betas must be two numbers, got {list(betas)}")
     beta1, beta2 = betas

@@ -42,7 +42,7 @@ class ByteTokenizer:
         except UnicodeEncodeError as error:
             raise UserError(
                 f"{text[error.start]!r} at character {error.start} is half a surrogate pair and has no UTF-8 form;"
-                " unknown=skip drops such characters"
+                " skip such characters by tokenizer.unknown=skip or --unknown skip"
             ) from error
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -1,6 +1,7 @@
 """Stopping a run from outside without losing its last steps."""
 
 import signal
+import sys
 from types import FrameType
 from typing import Any
 
@@ -34,6 +35,7 @@ class StopOnSignal(pl.Callback):
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.received = number
+        print("\nstopping after this step; Ctrl-C again stops at once", file=sys.stderr, flush=True)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def on_train_batch_end(

@@ -25,6 +25,8 @@ from tinygpt.training.summary import Summary
 
 PARTS = ("data", "tokenizer", "model", "attention", "optimizer", "schedule", "trainer", "callbacks", "logger")
 
+TAKEN = "run_dir={} holds a run already; name another directory"
+
 
 @dataclass(kw_only=True)
 class Settings:
@@ -41,6 +43,8 @@ class Settings:
         for name, least in (("seed", 0), ("eval_every", 1), ("log_every", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not self.run_dir or self.run_dir.startswith("~"):
+            raise ValueError(f"run_dir must name a directory, with ~ written out, got {self.run_dir!r}")
 
 
 def run(cfg: Config) -> float:
@@ -62,7 +66,7 @@ def run(cfg: Config) -> float:
     settings: Settings = construct("", Settings, keys)
     run_dir = Path(settings.run_dir)
     if (run_dir / "config.yaml").exists():
-        raise UsageError(f"run_dir={run_dir} holds a run already; name another directory")
+        raise UsageError(TAKEN.format(run_dir))
 
     quiet()
     device = construct("trainer", hardware.device, {"name": cfg["trainer"]["accelerator"]})
@@ -71,8 +75,9 @@ def run(cfg: Config) -> float:
     for group, node in parts(cfg).items():
         check(group, target(node), node)
     max_steps, accumulate = cfg["trainer"]["max_steps"], cfg["trainer"]["accumulate_grad_batches"]
-    if max_steps < 1:
-        raise UsageError(f"trainer.max_steps must be at least 1, got {max_steps}")
+    for name, least in (("max_steps", 1), ("accumulate_grad_batches", 1), ("gradient_clip_val", 0)):
+        if (cfg["trainer"][name] or 0) < least:
+            raise UsageError(f"trainer.{name} must be at least {least}, got {cfg['trainer'][name]}")
     if cfg["trainer"]["devices"] != 1:
         raise UsageError(f"trainer.devices must be 1, a run uses one device so far, got {cfg['trainer']['devices']}")
 
@@ -123,16 +128,21 @@ def run(cfg: Config) -> float:
         enable_model_summary=False,
     )
     run_dir.mkdir(parents=True, exist_ok=True)
-    frozen = cfg | {"model": cfg["model"] | {"vocab_size": tokenizer.vocab_size}}
-    files.write_text(run_dir / "config.yaml", yaml.safe_dump(frozen, sort_keys=False))
+    try:
+        with (run_dir / "config.yaml").open("x", encoding="utf-8") as file:  # of two runs at once one gets the folder
+            yaml.safe_dump(cfg | {"model": cfg["model"] | {"vocab_size": tokenizer.vocab_size}}, file, sort_keys=False)
+    except FileExistsError as error:
+        raise UsageError(TAKEN.format(run_dir)) from error
     files.write_text(run_dir / "tokenizer.json", tokenizer.to_json())
     print(
-        f"{model.n_parameters():,} parameters, {tokenizer.vocab_size:,} tokens in the vocabulary,"
-        f" {n_targets:,} to train on; {device}, {precision}; {run_dir}"
+        f"{model.n_parameters():,} parameters, {tokenizer.vocab_size:,} tokens in the vocabulary; {device}, {precision}"
+        f"\n{n_targets:,} tokens to train on, {data.val_batches().n_targets:,} to validate on; {run_dir}"
     )
     try:
         trainer.fit(module, datamodule=data)
-    except (Interrupted, Exception) as error:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):  # the second one, in the middle of a step or of saving
+            summary.write("interrupted")
         if checkpoint.last_path.exists():
             print(f"\nthe last checkpoint is {checkpoint.last_path}, of step {checkpoint.saved_step}", file=sys.stderr)
         if isinstance(error, Interrupted):
@@ -145,6 +155,8 @@ def run(cfg: Config) -> float:
                 logger.experiment.finish()
     if metrics.best_val_bits_per_byte is None:
         raise UserError("no validation loss was a number; try a lower optimizer.lr")
+    if metrics.step < max_steps:
+        print(f"stopped early, after step {metrics.step} of {max_steps}: the validation loss no longer falls")
     report(run_dir, metrics)
     return metrics.best_val_bits_per_byte
 

@@ -1,6 +1,7 @@
 """`summary.json`: what a run is and what it reached, up to date while it runs."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from tinygpt.training.checkpointing import Checkpoint
 from tinygpt.training.interrupt import Interrupted
 from tinygpt.training.metrics import Metrics
 
+SECONDS_BETWEEN_WRITES = 10
+
 
 class Summary(callbacks.Checkpoint):
-    """Writes the summary at the start, after each validation, and at the end, however the run ends.
+    """Writes the summary at the start, every ten seconds, after each validation, and however the run ends.
 
     Lightning calls checkpoint callbacks last, in the order of their list: as one of them, behind the one that saves, it
     tells of the checkpoint that has just been written.
@@ -31,20 +34,29 @@ class Summary(callbacks.Checkpoint):
         self.metrics = metrics
         self.checkpoint = checkpoint
         self.facts = facts
+        self.written = 0.0  # when last
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._write("running")
+        self.write("running")
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if time.monotonic() - self.written > SECONDS_BETWEEN_WRITES:
+            self.write("running")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._write("running")
+        self.write("running")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._write("completed")
+        self.write("completed")
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._write("interrupted" if isinstance(exception, Interrupted | KeyboardInterrupt) else "failed")
+        self.write("interrupted" if isinstance(exception, Interrupted | KeyboardInterrupt) else "failed")
 
-    def _write(self, status: str) -> None:
+    def write(self, status: str) -> None:
+        """Write it, with this status."""
+        self.written = time.monotonic()
         m = self.metrics
         kept = [path for path in (self.checkpoint.best_path, self.checkpoint.last_path) if path.exists()]
         summary = {
