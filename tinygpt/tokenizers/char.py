@@ -57,7 +57,7 @@ class CharTokenizer:
                 if self.unknown == "error":
                     raise UserError(
                         f"{text[int(np.argmin(known))]!r} is not in the vocabulary of {self.end_of_text} characters,"
-                        " those of the training text; tokenizer.unknown=skip, or --unknown skip in sampling, leaves it out"
+                        " those of the training text; tokenizer.unknown=skip, in sampling --unknown skip, leaves it out"
                     )
                 ids = ids[known]
         return ids
