@@ -23,7 +23,7 @@ CONF = Path(__file__).parents[1] / "conf"
 def save(path: Path, gpt: GPT2, **changes) -> Path:
     """A checkpoint as training writes it, without Lightning's own entries."""
     weights = {f"model.{name}": tensor for name, tensor in gpt.state_dict().items()}
-    contents = {"state_dict": weights, "global_step": 7, "tinygpt": checkpoint.entry(gpt, CharTokenizer("abcdefghi"))}
+    contents = {"state_dict": weights, "tinygpt": checkpoint.entry(gpt, CharTokenizer("abcdefghi"))}
     contents["tinygpt"] |= changes
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.save(contents, path)

@@ -23,7 +23,6 @@ class Contents(NamedTuple):
 
     model: GPT
     tokenizer: Tokenizer
-    step: int
 
 
 def describe(thing: Any) -> Any:
@@ -81,7 +80,7 @@ def read(path: Path) -> Contents:
         model, tokenizer = rebuild(saved["model"]), rebuild(saved["tokenizer"])
         model.load_state_dict({name.removeprefix("model."): w for name, w in contents["state_dict"].items()})
         assert isinstance(model, GPT)
-        return Contents(model.eval(), tokenizer, contents["global_step"])
+        return Contents(model.eval(), tokenizer)
     except UserError:
         raise
     except FileNotFoundError as error:

@@ -305,7 +305,6 @@ def test_the_checkpoint_rebuilds_the_trained_model(token_file):
     contents = checkpoint.read(Path("checkpoints/last.ckpt"))
     ids = torch.randint(257, (2, BLOCK))
     assert torch.equal(contents.model(ids), run.module.model.eval()(ids))
-    assert contents.step == 6
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 A corpus is a dataclass whose fields are what a user sets under `data.`; where its text comes from is its `splits`.
 """
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ class Corpus(ABC):
     """The fields that all corpora share.
 
     Args:
-        batch_size: windows in a batch, on each device.
+        batch_size: windows in a batch.
         val_fraction: share of the documents (of each document's text, where they are few) held out where the corpus
             brings no validation split.
         max_val_tokens: validate on the first so many tokens of the validation split; None: on all.
@@ -92,8 +91,3 @@ def hold_out(documents: Dataset, fraction: float, seed: int = 0) -> Splits:
     n_validation = min(max(1, round(len(documents) * fraction)), len(documents) - 1)
     order = np.random.default_rng(seed).permutation(len(documents))
     return Splits(documents.select(np.sort(order[n_validation:])), documents.select(np.sort(order[:n_validation])))
-
-
-def content_hash(*parts: str) -> str:
-    """16 hexadecimal digits that identify a sequence of strings."""
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -9,7 +9,7 @@ from pathlib import Path
 from datasets import Dataset, Features, Value
 from datasets.exceptions import DatasetGenerationError
 
-from tinygpt.data.corpus import Corpus, Splits, content_hash, hold_out
+from tinygpt.data.corpus import Corpus, Splits, hold_out
 from tinygpt.errors import UserError
 
 TEXT = Features({"text": Value("large_string")})
@@ -65,10 +65,12 @@ def read_documents(files: Sequence[Path]) -> Dataset:
     """
     if not files:
         raise UserError("there are no files to read, or data.val_fraction leaves none for training or for validation")
-    digests = [hashlib.sha256(_read_bytes(file)).hexdigest() for file in files]
+    content = hashlib.sha256()
+    for file in files:
+        content.update(hashlib.sha256(_read_bytes(file)).digest())
     try:
         return Dataset.from_generator(
-            _rows, gen_kwargs={"files": files}, features=TEXT, fingerprint=content_hash(*digests)
+            _rows, gen_kwargs={"files": files}, features=TEXT, fingerprint=content.hexdigest()[:16]
         )
     except DatasetGenerationError as error:
         if isinstance(error.__cause__, UserError):

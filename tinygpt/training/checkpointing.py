@@ -4,7 +4,6 @@ import os
 import shutil
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch import callbacks
@@ -43,12 +42,6 @@ class Checkpoint(callbacks.Checkpoint):
 
     def _step_path(self, step: int) -> Path:
         return self.directory / f"step-{step:06d}.ckpt"
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best = [tuple(kept) for kept in state_dict["best"]]
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         val_loss, step = trainer.callback_metrics["val_loss"].item(), trainer.global_step

@@ -76,8 +76,8 @@ def run(cfg: Config) -> float:
         check(group, target(node), node)
     max_steps, accumulate = cfg["trainer"]["max_steps"], cfg["trainer"]["accumulate_grad_batches"]
     for name, least in (("max_steps", 1), ("accumulate_grad_batches", 1), ("gradient_clip_val", 0)):
-        if (cfg["trainer"][name] or 0) < least:
-            raise UsageError(f"trainer.{name} must be at least {least}, got {cfg['trainer'][name]}")
+        if (cfg["trainer"].get(name) or 0) < least:
+            raise UsageError(f"trainer.{name} must be at least {least}, got {cfg['trainer'].get(name)}")
     if cfg["trainer"]["devices"] != 1:
         raise UsageError(f"trainer.devices must be 1, a run uses one device so far, got {cfg['trainer']['devices']}")
 
