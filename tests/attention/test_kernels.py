@@ -24,6 +24,7 @@ def kernel(request: pytest.FixtureRequest) -> Kernel:
 
 
 def written_out(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))  # neighbouring heads share
     scores = q @ k.transpose(-2, -1) / sqrt(q.shape[-1])
     allowed = mask.dense(q.shape[2], k.shape[2], q.device)
     empty = ~allowed.any(dim=-1, keepdim=True)  # a query that sees nothing: any weights, then zeros
@@ -31,13 +32,16 @@ def written_out(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     return weights @ v
 
 
-def qkv(T: int = T, S: int | None = None, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+def qkv(
+    T: int = T, S: int | None = None, dtype: torch.dtype = torch.float64, n_kv_head: int = H
+) -> tuple[Tensor, Tensor, Tensor]:
     S = T if S is None else S
-    shapes = ((B, H, T, D), (B, H, S, D), (B, H, S, D))
+    shapes = ((B, H, T, D), (B, n_kv_head, S, D), (B, n_kv_head, S, D))
     return tuple(torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes)  # type: ignore[return-value]
 
 
 LEFT = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1]]).bool()
+DOCUMENTS = torch.tensor([[0, 0, 1, 1, 1, 2], [7, 7, 7, 7, 7, 7], [3, 4, 3, 3, 4, 5]])  # any numbers, in any order
 MASKS = {
     "causal": Mask(),
     "none": Mask(causal=False),
@@ -45,12 +49,16 @@ MASKS = {
     "right padding": Mask(padding=LEFT.flip(1)),
     "a row of padding": Mask(padding=LEFT & torch.tensor([[True], [True], [False]])),
     "padding alone": Mask(causal=False, padding=LEFT),
+    "documents": Mask(documents=DOCUMENTS),
+    "documents alone": Mask(causal=False, documents=DOCUMENTS),
+    "documents and padding": Mask(padding=LEFT, documents=DOCUMENTS),
 }
 
 
+@pytest.mark.parametrize("n_kv_head", [H, 2, 1])
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
-def test_outputs_and_gradients_equal_the_formula(kernel: Kernel, mask: Mask):
-    q, k, v = qkv()
+def test_outputs_and_gradients_equal_the_formula(kernel: Kernel, mask: Mask, n_kv_head: int):
+    q, k, v = qkv(n_kv_head=n_kv_head)
     out, expected = kernel(q, k, v, mask), written_out(q, k, v, mask)
     torch.testing.assert_close(out, expected, atol=1e-10, rtol=0)
     upstream = torch.randn_like(out)
@@ -60,14 +68,17 @@ def test_outputs_and_gradients_equal_the_formula(kernel: Kernel, mask: Mask):
         torch.testing.assert_close(our_gradient, their_gradient, atol=1e-10, rtol=0)
 
 
+@pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["whole", "documents"])
+@pytest.mark.parametrize("n_kv_head", [H, 2])
 @pytest.mark.parametrize("chunk", [1, 2, 3, 6])
-def test_chunks_behind_a_cache_equal_one_pass(kernel: Kernel, chunk: int):
-    q, k, v = qkv()
-    whole = kernel(q, k, v, Mask())
-    pieces = [
-        kernel(q[:, :, i : i + chunk], k[:, :, : i + chunk], v[:, :, : i + chunk], Mask(start=i))
-        for i in range(0, T, chunk)
-    ]
+def test_chunks_behind_a_cache_equal_one_pass(kernel: Kernel, chunk: int, n_kv_head: int, documents: Tensor | None):
+    q, k, v = qkv(n_kv_head=n_kv_head)
+    whole = kernel(q, k, v, Mask(documents=documents))
+    pieces = []
+    for i in range(0, T, chunk):
+        end = i + chunk
+        mask = Mask(documents=None if documents is None else documents[:, :end], start=i)
+        pieces.append(kernel(q[:, :, i:end], k[:, :, :end], v[:, :, :end], mask))
     torch.testing.assert_close(torch.cat(pieces, dim=2), whole, atol=1e-10, rtol=0)
 
 
@@ -80,9 +91,10 @@ def test_short_floats_stay_finite_and_near(kernel: Kernel, mask: Mask, dtype: to
     torch.testing.assert_close(out.double(), written_out(q, k, v, mask), atol=tolerance, rtol=tolerance)
 
 
-def test_a_query_that_sees_nothing_gets_zeros_and_gives_zero_gradients(kernel: Kernel):
+@pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["whole", "documents"])
+def test_a_query_that_sees_nothing_gets_zeros_and_gives_zero_gradients(kernel: Kernel, documents: Tensor | None):
     q, k, v = qkv()
-    out = kernel(q, k, v, Mask(padding=LEFT))
+    out = kernel(q, k, v, Mask(padding=LEFT, documents=documents))
     assert torch.equal(out[0, :, :2], torch.zeros(H, 2, D))
     assert (out[0, :, 2:] != 0).all()
     gradients = torch.autograd.grad(out[0, :, :2].sum(), (q, k, v))
@@ -101,6 +113,16 @@ def test_nan_in_padded_keys_and_values_reaches_nothing(kernel: Kernel):
     assert torch.equal(poisoned, clean)
     for gradient in torch.autograd.grad(poisoned.sum(), (q, bad_k, bad_v)):
         assert torch.isfinite(gradient).all()
+
+
+def test_the_derivative_by_another_document_is_exactly_zero(kernel: Kernel):
+    q, k, v = qkv()
+    for t in range(T):
+        dk, dv = torch.autograd.grad(kernel(q, k, v, Mask(documents=DOCUMENTS))[0, :, t].sum(), (k, v))
+        own = (DOCUMENTS[0] == DOCUMENTS[0, t]) & (torch.arange(T) <= t)
+        assert (dk[:, :, ~own] == 0).all()
+        assert (dv[:, :, ~own] == 0).all()
+        assert (dv[0, :, own] != 0).all()
 
 
 def test_the_derivative_by_a_later_input_is_exactly_zero(kernel: Kernel):
@@ -143,7 +165,8 @@ def test_dropout_drops_weights_only_when_asked(kernel: Kernel):
     ("q", "k", "words"),
     [
         ((B, T, D), (B, T, D), r"q must have 4 axes, \(B, H, T, D\), got shape \(3, 6, 4\)"),
-        ((B, H, T, D), (B, T, H, D), r"q and k differ on axis 1, H \(heads\): 8 and 6"),
+        ((B, H, T, D), (B, T, H, D), "the heads of q must be a multiple of those of k and v, got 8 and 6"),
+        ((B, H, T, D), (B, 2 * H, T, D), "the heads of q must be a multiple of those of k and v, got 8 and 16"),
         ((B, H, T, D), (1, H, T, D), r"q and k differ on axis 0, B \(batch\): 3 and 1"),
         ((B, H, T, D), (B, H, T, D + 1), r"q and k differ on axis 3, D \(head size\): 4 and 5"),
     ],

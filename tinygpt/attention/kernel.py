@@ -21,8 +21,8 @@ class Kernel(Protocol):
 
         Args:
             q: (B, H, T, D).
-            k: (B, H, S, D).
-            v: (B, H, S, D).
+            k: (B, H_kv, S, D); H is a multiple of H_kv, and each H / H_kv neighbouring heads share one head of k and v.
+            v: (B, H_kv, S, D).
             mask: which keys each query may attend to.
             dropout: the share of attention weights zeroed, the rest scaled up; 0 outside training.
 
@@ -43,10 +43,12 @@ def check_shapes(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> None:
             raise ValueError(f"{name} must have 4 axes, (B, H, T, D), got shape {tuple(tensor.shape)}")
     if k.shape != v.shape:
         raise ValueError(f"k and v must have one shape, got k={tuple(k.shape)}, v={tuple(v.shape)}")
-    for axis, name in ((0, "B (batch)"), (1, "H (heads)"), (3, "D (head size)")):
+    for axis, name in ((0, "B (batch)"), (3, "D (head size)")):
         if q.shape[axis] != k.shape[axis]:
             raise ValueError(
                 f"q and k differ on axis {axis}, {name}: {q.shape[axis]} and {k.shape[axis]};"
                 f" both are (B, H, T, D), got q={tuple(q.shape)}, k={tuple(k.shape)}"
             )
+    if q.shape[1] % k.shape[1]:
+        raise ValueError(f"the heads of q must be a multiple of those of k and v, got {q.shape[1]} and {k.shape[1]}")
     mask.check(q, k)
