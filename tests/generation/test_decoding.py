@@ -27,6 +27,14 @@ def test_cached_logits_of_padded_rows_equal_the_rows_alone(gpt: GPT2):
     torch.testing.assert_close(last[1], gpt(ids[1:])[0, 4:], atol=1e-5, rtol=1e-5)
 
 
+def test_cached_logits_of_packed_documents_equal_uncached_ones(gpt: GPT2):
+    documents = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 2, 2, 0]])
+    ids = torch.randint(11, (2, 8))
+    cache = KVCache(gpt)
+    pieces = [gpt(ids[:, i : i + 1], documents=documents[:, : i + 1], cache=cache) for i in range(8)]
+    torch.testing.assert_close(torch.cat(pieces, dim=1), gpt(ids, documents=documents), atol=1e-5, rtol=1e-5)
+
+
 def test_a_cached_token_that_changes_later_does_not_change_earlier_logits(gpt: GPT2):
     ids = torch.randint(11, (1, 8))
     outputs = []

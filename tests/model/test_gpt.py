@@ -56,6 +56,19 @@ def test_a_row_in_a_padded_batch_equals_the_row_alone(gpt: GPT2, side: str):
         torch.testing.assert_close(logits[i][padding[i]], gpt(row[None])[0], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("side", ["left", "right", "none"])
+def test_a_document_packed_into_a_row_equals_the_document_alone(gpt: GPT2, side: str):
+    lengths = [2, 1, 3] if side != "none" else [2, 1, 5]
+    documents = [torch.randint(11, (length,)) for length in lengths]
+    numbers = torch.arange(3).repeat_interleave(torch.tensor(lengths))
+    place = slice(8 - sum(lengths), 8) if side == "left" else slice(0, sum(lengths))
+    ids, packed, padding = torch.zeros(3, 1, 8, dtype=torch.int64).unbind()
+    ids[0, place], packed[0, place], padding[0, place] = torch.cat(documents), numbers, 1
+    logits = gpt(ids, documents=packed, padding=padding.bool() if side != "none" else None)[0, place]
+    for i, document in enumerate(documents):
+        torch.testing.assert_close(logits[numbers == i], gpt(document[None])[0], atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_any_token_in_a_padded_place_changes_no_output_and_no_gradient(gpt: GPT2, side: str):
     ids, padding, _ = padded(side)

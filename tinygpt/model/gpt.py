@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tinygpt.attention.masks import Mask
 from tinygpt.attention.self_attention import LayerCache
+from tinygpt.model.positions import count
 
 
 class Cache(Protocol):
@@ -50,14 +51,22 @@ class GPT(nn.Module):
     head: nn.Linear
 
     def forward(
-        self, ids: Tensor, *, padding: Tensor | None = None, cache: Cache | None = None, last_only: bool = False
+        self,
+        ids: Tensor,
+        *,
+        padding: Tensor | None = None,
+        documents: Tensor | None = None,
+        cache: Cache | None = None,
+        last_only: bool = False,
     ) -> Tensor:
         """Score every token of the vocabulary as the next one.
 
         Args:
             ids: (B, T) int64 in [0, V).
             padding: (B, S) bool, True on real tokens, over the cached tokens and these; None when all are real.
-                Positions count the real tokens only, so a padded row equals the row alone.
+            documents: (B, S) int64, the document of each token, over the cached tokens and these, by any number; None
+                when each row is one document. Tokens see their own document alone. Positions count its real tokens
+                only, so a document equals itself alone in a row, without padding.
             cache: the keys and values of the tokens before these; it takes in these too.
             last_only: score the last position alone, (B, 1, V): all that sampling needs.
 
@@ -71,12 +80,12 @@ class GPT(nn.Module):
         end = start + ids.shape[1]
         if end > self.block_size:
             raise ValueError(f"the model sees block_size={self.block_size} tokens at most, got {end}")
-        if padding is None:
+        if padding is None and documents is None:
             positions = torch.arange(start, end, device=ids.device)  # (T,)
         else:
-            positions = (padding.cumsum(dim=1) - 1).clamp(min=0)[:, start:]  # (B, T)
+            positions = count(padding, documents)[:, start:]  # (B, T)
         x = self.embedding_dropout(self.token_embedding(ids) + self.position_embedding(positions))  # (B, T, C)
-        mask = Mask(padding=padding, start=start)
+        mask = Mask(padding=padding, documents=documents, start=start)
         for i, block in enumerate(self.blocks):
             if self.gradient_checkpointing and self.training:
                 x = checkpoint(block, x, mask, use_reentrant=False)
