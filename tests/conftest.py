@@ -63,10 +63,10 @@ def gpt() -> GPT2:
 
 
 @pytest.fixture
-def token_file(tmp_path: Path) -> Callable[[str], TokenFile]:
-    """Makes the token file of one document, in bytes."""
+def token_file(tmp_path: Path) -> Callable[..., TokenFile]:
+    """Makes the token file of documents, in bytes."""
 
-    def make(text: str) -> TokenFile:
-        return encode(Dataset.from_dict({"text": [text]}), ByteTokenizer(), tmp_path / "tokens")
+    def make(*texts: str) -> TokenFile:
+        return encode(Dataset.from_dict({"text": list(texts)}), ByteTokenizer(), tmp_path / "tokens")
 
     return make

@@ -53,7 +53,13 @@ def test_every_file_says_all_keys_of_what_it_names(file: Path):
             assert set(parameters) - at_run_time == set(node) - {"_target_"}, group
 
 
-CHOSEN = {"python_stdlib": {"max_val_tokens"}, "char": {"unknown"}, "tiny_shakespeare": {"val_split"}}
+CHOSEN = {
+    "python_stdlib": {"max_val_tokens"},
+    "char": {"unknown"},
+    "wikitext": {"running_text"},
+    "fineweb_edu": {"val_fraction"},
+    "openwebtext": {"val_fraction"},
+}
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if f.parent.name not in ("experiment", "debug")], ids=str)

@@ -1,11 +1,19 @@
+import multiprocessing
+import os
 import pickle
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from datasets import Dataset
 
+from tinygpt.data import corpus
 from tinygpt.data.token_file import TokenFile, encode
+from tinygpt.errors import UserError
 from tinygpt.tokenizers import ByteTokenizer, CharTokenizer
 
 
@@ -78,3 +86,106 @@ def test_a_pickled_token_file_carries_its_path_alone(tmp_path: Path):
     copy = pickle.loads(pickled)
     assert isinstance(copy, TokenFile)
     assert np.array_equal(copy.ids, file.ids)
+
+
+def many(n: int = 60) -> Dataset:
+    """Documents of one to three rows, some without text."""
+    rows = [None if i % 7 == 0 else f"row {i} " * (i % 5) for i in range(n)]
+    return Dataset.from_dict({"text": rows, "end": [i % 3 == 2 for i in range(n)]})
+
+
+def expected(data: Dataset) -> list[int]:
+    ids = [256]
+    for row in data:
+        if row["text"]:
+            ids += [*row["text"].encode(), *([256] if row["end"] else [])]
+    return ids if ids[-1] == 256 else [*ids, 256]
+
+
+@pytest.mark.parametrize("n", [1, 3, 58, 60])
+def test_documents_of_several_rows_end_where_they_say_or_with_the_last(tmp_path: Path, n: int):
+    data = many(n)
+    file = encode(data, ByteTokenizer(), tmp_path)
+    assert file.ids.tolist() == expected(data)
+    assert file.n_documents == file.ids.tolist().count(256) - 1
+    assert file.n_bytes == sum(i != 256 for i in file.ids.tolist())
+
+
+def test_several_processes_write_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(corpus, "SLICE", 200)
+    one = encode(many(), ByteTokenizer(), tmp_path / "one")
+    two = encode(many(), ByteTokenizer(), tmp_path / "two", num_proc=2)
+    assert two.path.read_bytes() == one.path.read_bytes()
+    assert not multiprocessing.active_children()
+    assert [path.suffix for path in (tmp_path / "two").iterdir() if path.suffix != ".lock"] == [".tokens"]
+
+
+def test_a_text_that_a_tokenizer_refuses_in_another_process_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(corpus, "SLICE", 200)
+    with pytest.raises(UserError, match="'x' is not in the vocabulary"):
+        encode(documents(*["ab"] * 50, "x", *["ab"] * 50), CharTokenizer("ab"), tmp_path, num_proc=2)
+    assert not multiprocessing.active_children()
+
+
+# Encodes, and is killed in the middle of writing: at the n-th time that it flushes to the disk.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.data.test_token_file import many
+from tinygpt.data import corpus, token_file
+from tinygpt.tokenizers import ByteTokenizer
+
+def fsync(descriptor, calls=[]):
+    calls.append(1)
+    if len(calls) == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+corpus.SLICE = 200
+os.fsync = fsync
+token_file.encode(many(), ByteTokenizer(), Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("flush", [1, 2, 5])
+def test_what_a_killed_process_leaves_is_gone_on_with(tmp_path: Path, flush: int, monkeypatch: pytest.MonkeyPatch):
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(flush)], env=environment)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = tmp_path.glob("*.unfinished")
+    assert not list(tmp_path.glob("*.tokens"))
+
+    monkeypatch.setattr(corpus, "SLICE", 200)
+    encoded: list[str] = []
+    original = ByteTokenizer.encode
+    monkeypatch.setattr(ByteTokenizer, "encode", lambda self, text: encoded.append(text) or original(self, text))
+    file = encode(many(), ByteTokenizer(), tmp_path)
+    assert file.ids.tolist() == expected(many())
+    assert not left.exists()
+    n_texts = sum(1 for _ in corpus.texts(many()))
+    assert len(encoded) == n_texts if flush <= 2 else len(encoded) < n_texts - 5
+
+
+@pytest.mark.parametrize("garbage", [b"", b"no header" * 500, b"[3]", b'{"n_ids": 3}', None])
+def test_an_unfinished_file_that_makes_no_sense_is_begun_again(tmp_path: Path, garbage: bytes | None):
+    path = encode(many(), ByteTokenizer(), tmp_path).path
+    whole = path.read_bytes()
+    path.unlink()
+    shorter = whole[:-1]  # than its header says
+    path.with_suffix(".unfinished").write_bytes(shorter if garbage is None else garbage)
+    assert encode(many(), ByteTokenizer(), tmp_path).path.read_bytes() == whole
+
+
+def test_two_at_once_make_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    encoded: list[str] = []
+    original = ByteTokenizer.encode
+    monkeypatch.setattr(ByteTokenizer, "encode", lambda self, text: encoded.append(text) or original(self, text))
+    found: list[TokenFile] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(encode(many(), ByteTokenizer(), tmp_path))) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [file.ids.tolist() for file in found] == [expected(many())] * 3
+    assert len(encoded) == sum(1 for _ in corpus.texts(many()))

@@ -3,21 +3,32 @@
 A corpus is a dataclass whose fields are what a user sets under `data.`; where its text comes from is its `splits`.
 """
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from itertools import repeat
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from datasets import Dataset
+import pyarrow.compute as pc
+from datasets import Dataset, concatenate_datasets
 
 from tinygpt.errors import UserError
 
 FEW = 20  # documents, under which a share of whole ones would be far from the share that is asked for
+SLICE = 16 * 2**20  # bytes of text that are looked at at a time, about
+
+LayoutName = Literal["windows", "padded", "packed"]
+LongDocuments = Literal["cut", "truncate"]
 
 
 class Splits(NamedTuple):
-    """Documents as Hugging Face datasets with a `text` column."""
+    """Documents as Hugging Face datasets with a `text` column, a document a row.
+
+    Where there is a bool column `end`, a document may be several rows: it ends with the row that says so, or with the
+    dataset. Rows without text are left out.
+    """
 
     train: Dataset
     validation: Dataset
@@ -28,11 +39,16 @@ class Corpus(ABC):
     """The fields that all corpora share.
 
     Args:
-        batch_size: windows in a batch.
+        layout: what a row of a batch is: "windows" of the running text, across documents; "padded", one document,
+            padded to the longest of the batch; "packed", several whole documents that do not see each other.
+        long_documents: what becomes of a document longer than block_size in a layout of whole documents: it is "cut"
+            into pieces, or "truncate"d.
+        batch_size: rows in a batch.
         val_fraction: share of the documents (of each document's text, where they are few) held out where the corpus
             brings no validation split.
         max_val_tokens: validate on the first so many tokens of the validation split; None: on all.
         num_workers: processes that build batches beside the training; 0: the training builds them itself.
+        num_proc: processes that encode text into token files.
         cache_dir: where token files are kept.
         overfit: draw the first batch again and again, and validate on it: a check that a model can learn at all.
 
@@ -40,22 +56,29 @@ class Corpus(ABC):
         ValueError: a field is out of its range.
     """
 
+    layout: LayoutName = "windows"
+    long_documents: LongDocuments = "cut"
     batch_size: int = 16
     val_fraction: float = 0.1
     max_val_tokens: int | None = None
     num_workers: int = 0
+    num_proc: int = 1
     cache_dir: str = "data/cache"
     overfit: bool = False
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
+        for name, allowed in (("layout", LayoutName), ("long_documents", LongDocuments)):
+            if getattr(self, name) not in get_args(allowed):
+                raise ValueError(f"{name} must be one of {', '.join(get_args(allowed))}, got {getattr(self, name)!r}")
+        if self.layout == "windows" and self.long_documents == "truncate":
+            raise ValueError("long_documents=truncate needs layout=padded or layout=packed; windows leave nothing out")
         if not 0.0 < self.val_fraction < 1.0:
             raise ValueError(f"val_fraction must lie between 0 and 1, got {self.val_fraction}")
         if self.max_val_tokens is not None and self.max_val_tokens < 1:
             raise ValueError(f"max_val_tokens must be at least 1, or null for all, got {self.max_val_tokens}")
-        if self.num_workers < 0:
-            raise ValueError(f"num_workers must be at least 0, got {self.num_workers}")
+        for name, least in (("batch_size", 1), ("num_workers", 0), ("num_proc", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
     @abstractmethod
     def splits(self) -> Splits:
@@ -66,12 +89,30 @@ class Corpus(ABC):
         """
 
 
+def slices(documents: Dataset, first: int = 0) -> Iterator[Dataset]:
+    """The rows from `first` on, in parts of about SLICE bytes, each with a memory map of its own.
+
+    What has been read of a memory map stays resident until the map is closed; pickling carries the path of the file
+    and the place in it, so that a copy maps the file anew, here or in another process.
+    """
+    table = documents.data
+    step = max(1, SLICE * table.num_rows // max(1, table.nbytes))
+    for start in range(first, len(documents), step):
+        yield pickle.loads(pickle.dumps(documents.select(range(start, min(start + step, len(documents))))))
+
+
+def rows(documents: Dataset) -> Iterator[tuple[str, bool]]:
+    """The rows that have text, and whether a document ends with them."""
+    for part in slices(documents):
+        columns = part[:]
+        for text, end in zip(columns["text"], columns.get("end", repeat(True)), strict=False):
+            if text:
+                yield text, end
+
+
 def texts(documents: Dataset) -> Iterator[str]:
-    """The documents' texts, one after the other; rows without text (null) are left out."""
-    for row in documents:
-        text = cast(dict[str, str | None], row)["text"]
-        if text is not None:
-            yield text
+    """The rows' texts, one after the other."""
+    return (text for text, _ in rows(documents))
 
 
 def hold_out(documents: Dataset, fraction: float, seed: int = 0) -> Splits:
@@ -84,10 +125,39 @@ def hold_out(documents: Dataset, fraction: float, seed: int = 0) -> Splits:
     """
     if len(documents) == 0:
         raise UserError("the corpus has no documents")
-    if len(documents) < FEW:
-        cuts = [(text, round(len(text) * (1 - fraction))) for text in texts(documents)]
-        train, validation = [text[:cut] for text, cut in cuts], [text[cut:] for text, cut in cuts]
-        return Splits(Dataset.from_dict({"text": train}), Dataset.from_dict({"text": validation}))
-    n_validation = min(max(1, round(len(documents) * fraction)), len(documents) - 1)
-    order = np.random.default_rng(seed).permutation(len(documents))
-    return Splits(documents.select(np.sort(order[n_validation:])), documents.select(np.sort(order[:n_validation])))
+    if "end" not in documents.column_names:
+        documents = documents.add_column("end", np.ones(len(documents), dtype=bool))  # type: ignore[arg-type]
+    ends = documents.data.column("end").to_numpy()
+    document = np.cumsum(ends) - ends  # the number of each row's document
+    n_documents = int(document[-1]) + 1
+    if n_documents < FEW:
+        return _hold_out_ends(documents, document, fraction)
+    n_validation = min(max(1, round(n_documents * fraction)), n_documents - 1)
+    held_out = np.isin(document, np.random.default_rng(seed).permutation(n_documents)[:n_validation])
+    return Splits(documents.select(np.flatnonzero(~held_out)), documents.select(np.flatnonzero(held_out)))
+
+
+def _hold_out_ends(documents: Dataset, document: np.ndarray, fraction: float) -> Splits:
+    """Cut each document at the character where the share begins that is held out."""
+    columns = (part.with_format("arrow")[:]["text"] for part in slices(documents))
+    lengths = np.concatenate(
+        [pc.fill_null(pc.call_function("utf8_length", [column]), 0).to_numpy() for column in columns]
+    )
+    train, validation = [], []
+    for number in range(document[-1] + 1):
+        first, last = np.flatnonzero(document == number)[[0, -1]].tolist()
+        reached = np.cumsum(lengths[first : last + 1])
+        cut = round(int(reached[-1]) * (1 - fraction))
+        row = first + int(np.searchsorted(reached, cut))  # the one that the cut goes through
+        text, offset = documents[row]["text"] or "", cut - int(reached[row - first] - lengths[row])
+        train += [*_rows(documents, first, row), _row(text[:offset], True, documents)]
+        validation += [_row(text[offset:], row == last, documents), *_rows(documents, row + 1, last + 1)]
+    return Splits(concatenate_datasets(train), concatenate_datasets(validation))
+
+
+def _rows(documents: Dataset, start: int, stop: int) -> list[Dataset]:
+    return [documents.select(range(start, stop))] if start < stop else []
+
+
+def _row(text: str, end: bool, like: Dataset) -> Dataset:
+    return Dataset.from_dict({"text": [text], "end": [end]}, features=like.features)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import datasets
+import numpy as np
 from datasets import Dataset
 
 from tinygpt.data.corpus import Corpus, Splits, hold_out
+from tinygpt.data.readers import check_column
 from tinygpt.errors import UserError
 
 
@@ -24,6 +26,7 @@ class Hub(Corpus):
         val_split: the validation split; "a+b" joins two; None: "validation" where there is one, else documents held
             out of the training split.
         text_column: the column that holds the text.
+        running_text: the rows are the lines of one text, not documents.
         revision: a branch, tag or commit of the dataset's repository.
     """
 
@@ -32,6 +35,7 @@ class Hub(Corpus):
     split: str = "train"
     val_split: str | None = None
     text_column: str = "text"
+    running_text: bool = False
     revision: str | None = None
 
     def splits(self) -> Splits:
@@ -56,14 +60,10 @@ class Hub(Corpus):
     def _load(self, split: str) -> Dataset:
         documents = datasets.load_dataset(self._path, self.name, split=split, revision=self.revision)
         assert isinstance(documents, Dataset)  # a named split, not streamed
-        if self.text_column not in documents.column_names:
-            raise UserError(
-                f"{self.path} has no column {self.text_column!r}; data.text_column is one of"
-                f" {', '.join(documents.column_names)}"
-            )
-        kind = getattr(documents.features[self.text_column], "dtype", "nested")
-        if kind not in ("string", "large_string"):
-            raise UserError(f"{self.path} has no text in column {self.text_column!r}, its values are {kind}")
-        return documents.select_columns(self.text_column).rename_columns(
+        check_column(self.path, self.text_column, documents.features)
+        documents = documents.select_columns(self.text_column).rename_columns(
             {self.text_column: "text"} if self.text_column != "text" else {}
         )
+        if self.running_text:
+            documents = documents.add_column("end", np.zeros(len(documents), dtype=bool))  # type: ignore[arg-type]
+        return documents

@@ -8,9 +8,10 @@ import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from tinygpt.data.batches import Batch, TrainBatches, ValBatches
 from tinygpt.data.corpus import Corpus
+from tinygpt.data.layouts import LAYOUTS
 from tinygpt.data.token_file import TokenFile
-from tinygpt.data.windows import Batch, TrainBatches, ValBatches
 from tinygpt.errors import UserError
 
 
@@ -23,16 +24,28 @@ class TextDataModule(pl.LightningDataModule):
     Args:
         train, validation: the token files.
         corpus: the fields that say how batches are made.
-        block_size: the windows' length.
+        block_size: the longest row.
         seed: what the training order follows from.
+        accumulate: batches in an optimizer step.
 
     Raises:
         UserError: the training split is shorter than one window, or there is nothing to validate on.
     """
 
-    def __init__(self, train: TokenFile, validation: TokenFile, *, corpus: Corpus, block_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        train: TokenFile,
+        validation: TokenFile,
+        *,
+        corpus: Corpus,
+        block_size: int,
+        seed: int,
+        accumulate: int = 1,
+    ) -> None:
         super().__init__()
-        if len(train.ids) <= block_size:
+        if train.n_bytes == 0:
+            raise UserError("the training split holds no text: give more documents, or a smaller data.val_fraction")
+        if corpus.layout == "windows" and len(train.ids) <= block_size:
             raise UserError(
                 f"the training split has {len(train.ids) - 1:,} tokens, fewer than model.block_size={block_size}:"
                 " give more text, or a smaller block_size"
@@ -42,14 +55,17 @@ class TextDataModule(pl.LightningDataModule):
         self.train = train
         self.validation = validation
         self.corpus = corpus
-        self.block_size = block_size
         self.seed = seed
+        self.accumulate = accumulate
+        layout, truncate = LAYOUTS[corpus.layout], corpus.long_documents == "truncate"
+        self.train_layout = layout(train, block_size, truncate)
+        self.val_layout = layout(validation, block_size, truncate, corpus.max_val_tokens)
 
     def train_batches(self) -> TrainBatches:
-        return TrainBatches(self.train, self.block_size, self.corpus.batch_size, self.seed)
+        return TrainBatches(self.train, self.train_layout, self.corpus.batch_size, self.seed, self.accumulate)
 
     def val_batches(self) -> ValBatches:
-        return ValBatches(self.validation, self.block_size, self.corpus.batch_size, self.corpus.max_val_tokens)
+        return ValBatches(self.validation, self.val_layout, self.corpus.batch_size)
 
     def train_dataloader(self) -> DataLoader[Batch]:
         return self._loader(self.train_batches(), repeat(0) if self.corpus.overfit else count())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tinygpt.data.corpus import Corpus, Splits
-from tinygpt.data.text_files import read_documents
+from tinygpt.data.readers import read_documents
 from tinygpt.errors import UserError
 
 # Not the library itself (installed packages), not typical of it (tests), or tables of data written as code, whose

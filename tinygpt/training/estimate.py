@@ -4,6 +4,8 @@ import time
 from datetime import timedelta
 
 import torch
+from lightning.fabric.utilities import move_data_to_device
+from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from tinygpt.data.module import TextDataModule
@@ -32,11 +34,15 @@ def estimate(
     run, not compiled.
     """
     model.to(device).train()
-    batches = data.train_batches()
-    ids, targets = (tensor.to(device) for tensor in batches[0])
+    batches, layout = data.train_batches(), data.train_layout
+    batch = move_data_to_device(batches[0], torch.device(device))
     parameters, flops = model.n_parameters(), model.flops_per_token()
-    tokens_per_step = ids.numel() * accumulate
+    tokens_per_step = round(layout.n_targets / layout.n_rows * batches.batch_size * accumulate)  # on average
     n_tokens = tokens_per_step * max_steps
+
+    def mean_loss() -> Tensor:
+        logits = model(batch.ids, padding=batch.padding, documents=batch.documents)
+        return next_token_loss(logits, batch.targets)
 
     saved: dict[int, int] = {}  # address of a storage → its bytes
 
@@ -47,7 +53,7 @@ def estimate(
     short = torch.float16 if precision.startswith("16") else torch.bfloat16
     autocast = torch.autocast(device, dtype=short, enabled=precision.endswith("mixed"))
     with saved_tensors_hooks(count, lambda tensor: tensor), autocast:
-        loss = next_token_loss(model(ids), targets)
+        loss = mean_loss()
     for parameter in model.parameters():  # kept anyway, not for the backward pass
         saved.pop(parameter.untyped_storage().data_ptr(), None)
 
@@ -55,20 +61,20 @@ def estimate(
     for _ in range(TIMED_BATCHES):
         start = time.perf_counter()
         with autocast:
-            batch_loss = next_token_loss(model(ids), targets)
+            batch_loss = mean_loss()
         batch_loss.backward()
         if device == "cuda":
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
     model.zero_grad(set_to_none=True)
     total = timedelta(seconds=round(min(seconds) * accumulate * max_steps))
-    rate = flops * ids.numel() / min(seconds) / 1e9
+    rate = flops * batch.ids.numel() / min(seconds) / 1e9
 
     lines = [
         f"parameters   {parameters:,}; vocabulary {tokenizer.vocab_size:,}; fresh loss {loss.item():.3f}",
-        f"training     {batches.n_targets:,} tokens in {data.train.n_documents:,} documents",
-        f"validation   {data.val_batches().n_targets:,} tokens of {data.validation.n_documents:,} documents",
-        f"to see       {n_tokens:,} tokens, {n_tokens / batches.n_targets:.2f} epochs, {tokens_per_step:,} a step",
+        f"training     {layout.n_targets:,} tokens in {data.train.n_documents:,} documents",
+        f"validation   {data.val_layout.n_targets:,} tokens of {data.validation.n_documents:,} documents",
+        f"to see       {n_tokens:,} tokens, {n_tokens / layout.n_targets:.2f} epochs, {tokens_per_step:,} a step",
         f"FLOPs        {flops:,} a token, {flops * n_tokens:.2e} in all",
         f"memory       {16 * parameters / MIB:,.1f} MiB weights, gradients, moments;"
         f" {sum(saved.values()) / MIB:,.1f} MiB activations",
@@ -76,8 +82,8 @@ def estimate(
         f" {data.train.path.stat().st_size / MIB:,.1f} MiB training tokens",
         f"time         {total} on this {device} in {precision}, validation not counted ({rate:,.0f} GFLOP/s)",
     ]
-    for i in range(min(3, len(ids))):
-        lines.append(f"window {i}     {tokenizer.decode(ids[i].tolist())!r}")
-        counted = targets[i][targets[i] != NOT_COUNTED]
-        lines.append(f"  predicts   {tokenizer.decode(counted.tolist())!r}")
+    for i in range(min(3, len(batch.ids))):
+        counted = batch.targets[i] != NOT_COUNTED
+        for name, ids in ((f"row {i}", batch.ids), ("  predicts", batch.targets)):
+            lines.append(f"{name:12} {tokenizer.decode(ids[i][counted].tolist())!r}")
     return "\n".join(lines)

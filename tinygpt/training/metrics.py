@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from tinygpt.data.batches import Batch
 from tinygpt.errors import UserError
 from tinygpt.training.interrupt import Interrupted
 from tinygpt.training.module import LanguageModel
@@ -21,17 +22,16 @@ class Metrics(pl.Callback):
 
     Args:
         log_every: optimizer steps between two records of the training loss; between them nothing waits for a GPU.
-        tokens_per_step: tokens in one optimizer step.
-        tokens_per_epoch: tokens of the training split.
+        tokens_per_epoch: targets of the training split.
     """
 
-    def __init__(self, log_every: int, tokens_per_step: int, tokens_per_epoch: int) -> None:
+    def __init__(self, log_every: int, tokens_per_epoch: int) -> None:
         if log_every < 1:
             raise ValueError(f"log_every must be at least 1, got {log_every}")
         self.log_every = log_every
-        self.tokens_per_step = tokens_per_step
         self.tokens_per_epoch = tokens_per_epoch
         self.step = 0
+        self.tokens_seen = 0  # targets; padding is none
         self.train_seconds = 0.0
         self.train_loss: float | None = None  # mean over the steps since the record before
         self.tokens_per_second = 0.0  # since the record before
@@ -42,11 +42,7 @@ class Metrics(pl.Callback):
         self.lr = 0.0  # of the last step
         self._losses: list[Tensor] = []
         self._running_since: float | None = None  # None while training rests
-        self._recorded = (0, 0.0)  # step and train_seconds of the last record
-
-    @property
-    def tokens_seen(self) -> int:
-        return self.step * self.tokens_per_step
+        self._recorded = (0, 0, 0.0)  # step, tokens_seen and train_seconds of the last record
 
     @property
     def epoch(self) -> float:
@@ -64,8 +60,9 @@ class Metrics(pl.Callback):
         self.lr = optimizer.param_groups[0]["lr"]
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
+        self.tokens_seen += batch.n_targets
         self._losses.append(outputs["loss"])  # Lightning has divided it by the number of accumulated batches
         if trainer.global_step == self.step:
             return  # in the middle of an accumulation
@@ -78,14 +75,14 @@ class Metrics(pl.Callback):
     def _record(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Close the record: average the losses since the one before, read the clock, tell the loggers."""
         assert isinstance(pl_module, LanguageModel)
-        step, seconds = self._recorded
+        step, tokens, seconds = self._recorded
         if self.step == step:
             return
         self.train_loss = torch.stack(self._losses).sum().item() / (self.step - step)
         self._losses = []
         self._read_clock()  # after the line above, which waits for the GPU
-        self.tokens_per_second = (self.step - step) * self.tokens_per_step / (self.train_seconds - seconds)
-        self._recorded = (self.step, self.train_seconds)
+        self.tokens_per_second = (self.tokens_seen - tokens) / (self.train_seconds - seconds)
+        self._recorded = (self.step, self.tokens_seen, self.train_seconds)
         figures = {
             "train_loss": self.train_loss,
             "lr": self.lr,

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from tinygpt import checkpoint
-from tinygpt.data.windows import Batch
+from tinygpt.data.batches import Batch
 from tinygpt.model.gpt import GPT
 from tinygpt.model.loss import NOT_COUNTED, next_token_loss
 from tinygpt.optim import Schedule
@@ -51,8 +51,10 @@ class LanguageModel(pl.LightningModule):
             self.model.compile()  # in place: the weights keep their names
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        ids, targets = batch
-        return next_token_loss(self.model(ids), targets)
+        return next_token_loss(self._logits(batch), batch.targets) * batch.weight
+
+    def _logits(self, batch: Batch) -> Tensor:
+        return self.model(batch.ids, padding=batch.padding, documents=batch.documents)
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         if self.trainer.global_step >= self.trainer.max_steps:
@@ -62,11 +64,9 @@ class LanguageModel(pl.LightningModule):
         self._validated = []
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        ids, targets = batch
-        nats = next_token_loss(self.model(ids), targets, reduction="sum")
-        counted = targets[targets != NOT_COUNTED]
-        n_bytes = cast(Tensor, self.bytes_per_id)[counted].sum()
-        self._validated.append(torch.stack([nats, torch.full_like(nats, counted.numel()), n_bytes]))
+        nats = next_token_loss(self._logits(batch), batch.targets, reduction="sum")
+        n_bytes = cast(Tensor, self.bytes_per_id)[batch.targets[batch.targets != NOT_COUNTED]].sum()
+        self._validated.append(torch.stack([nats, torch.full_like(nats, batch.n_targets), n_bytes]))
 
     def on_validation_epoch_end(self) -> None:
         nats, n_targets, n_bytes = torch.stack(self._validated).cpu().double().sum(dim=0).tolist()

@@ -90,10 +90,17 @@ def run(cfg: Config) -> float:
     corpus = build(cfg, "data")
     splits = corpus.splits()
     tokenizer = build(cfg, "tokenizer", documents=texts(splits.train))
-    train, validation = (encode(documents, tokenizer, Path(corpus.cache_dir)) for documents in splits)
+    train, validation = (encode(documents, tokenizer, Path(corpus.cache_dir), corpus.num_proc) for documents in splits)
     torch.manual_seed(settings.seed)
     model = build(cfg, "model", vocab_size=tokenizer.vocab_size, attention=attention)
-    data = TextDataModule(train, validation, corpus=corpus, block_size=model.block_size, seed=settings.seed)
+    data = TextDataModule(
+        train,
+        validation,
+        corpus=corpus,
+        block_size=model.block_size,
+        seed=settings.seed,
+        accumulate=accumulate,
+    )
     if settings.dry_run:
         run_facts = {"device": device, "precision": precision, "max_steps": max_steps, "accumulate": accumulate}
         print(estimate(model, tokenizer, data, **run_facts))
@@ -109,8 +116,8 @@ def run(cfg: Config) -> float:
         bytes_per_id=torch.from_numpy(validation.bytes_per_id(tokenizer.n_bytes)),
         compile=settings.compile,
     )
-    n_targets = data.train_batches().n_targets
-    metrics = Metrics(settings.log_every, corpus.batch_size * model.block_size * accumulate, n_targets)
+    n_targets = data.train_layout.n_targets
+    metrics = Metrics(settings.log_every, n_targets)
     checkpoint = callbacks["callbacks.checkpoint"]
     facts = {"n_parameters": model.n_parameters(), "device": device, "precision": precision}
     summary = Summary(run_dir / "summary.json", metrics, checkpoint, facts)
@@ -136,7 +143,7 @@ def run(cfg: Config) -> float:
     files.write_text(run_dir / "tokenizer.json", tokenizer.to_json())
     print(
         f"{model.n_parameters():,} parameters, {tokenizer.vocab_size:,} tokens in the vocabulary; {device}, {precision}"
-        f"\n{n_targets:,} tokens to train on, {data.val_batches().n_targets:,} to validate on; {run_dir}"
+        f"\n{n_targets:,} tokens to train on, {data.val_layout.n_targets:,} to validate on; {run_dir}"
     )
     try:
         trainer.fit(module, datamodule=data)

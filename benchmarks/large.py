@@ -1,0 +1,114 @@
+"""A corpus larger than memory: what encoding it takes.
+
+    python -m benchmarks.large --gigabytes 2 --processes 1 2
+
+Writes so much generated text in a temporary folder, once as one file and once as Parquet in the Hub's layout, runs
+`train.py dry_run=true` on each in a fresh process with empty caches, and watches the resident memory of that process
+and of all that it starts (pages that they share are counted for each). Linux alone: it reads /proc.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks import machine
+
+ROOT = Path(__file__).parents[1]
+BLOCK = 10**6  # bytes, about, of text generated at a time
+
+
+def generated(n_bytes: int) -> Iterator[str]:
+    """Lines of made-up words whose frequencies follow Zipf's law, in blocks."""
+    rng = np.random.default_rng(0)
+    letters = list("etaoinshrdlcumwfgypbvkjxqz")
+    words = np.array(["".join(rng.choice(letters, rng.integers(1, 12))) for _ in range(20_000)])
+    ends = np.array([" ", " ", " ", " ", ", ", ". ", ".\n", "\n\n"])
+    while n_bytes > 0:
+        drawn = words[rng.zipf(1.2, BLOCK // 7) % len(words)]
+        block = "".join(np.char.add(drawn, rng.choice(ends, len(drawn))))[: min(BLOCK, n_bytes)]
+        yield block
+        n_bytes -= len(block)
+
+
+def write(folder: Path, n_bytes: int) -> dict[str, str]:
+    """The same text in two forms; returns what train.py calls them."""
+    folder.mkdir()
+    text = folder / "text.txt"
+    with text.open("w") as file:
+        file.writelines(generated(n_bytes))
+    rows = folder / "rows"
+    rows.mkdir()
+    schema = pa.schema({"text": pa.string()})
+    with pq.ParquetWriter(rows / "train-00000-of-00001.parquet", schema) as writer:
+        for block in generated(n_bytes):
+            writer.write_table(pa.table({"text": block.split("\n\n")}, schema))
+    return {"one file": f"data=text_files data.files={text}", "parquet": f"data=hub data.path={rows}"}
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process and its descendants hold."""
+    total, waiting = 0, [pid]
+    while waiting:
+        process = Path(f"/proc/{waiting.pop()}")
+        try:
+            total += int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            for task in (process / "task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+        except OSError:  # gone meanwhile
+            continue
+    return total
+
+
+def measure(data: str, tokenizer: str, processes: int, folder: Path) -> dict[str, float]:
+    """Peak resident memory and seconds of one dry run."""
+    environment = os.environ | {"HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, ROOT / "train.py", *data.split(), f"tokenizer={tokenizer}", "dry_run=true"]
+    command += [f"data.num_proc={processes}", f"data.cache_dir={folder / 'cache'}", "data.max_val_tokens=100000"]
+    start, peak = time.perf_counter(), 0
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        while run.poll() is None:
+            peak = max(peak, resident(run.pid))
+            time.sleep(0.02)
+        out, err = run.communicate()
+    if run.returncode:
+        raise RuntimeError(err)
+    print(next(line for line in out.splitlines() if line.startswith("training")), file=sys.stderr)
+    return {"peak_mb": peak / 1e6, "seconds": time.perf_counter() - start}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gigabytes", type=float, default=2.0)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--tokenizers", nargs="+", default=["char"])
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures as JSON")
+    args = parser.parse_args()
+
+    print(f"{machine()}\n\n| {args.gigabytes:g} GB as | tokenizer | processes | peak memory | seconds |")
+    print("|---|---|---|---|---|")
+    figures = []
+    with tempfile.TemporaryDirectory() as folder:
+        corpora = write(Path(folder) / "corpus", round(args.gigabytes * 1e9))
+        for (form, data), tokenizer, processes in product(corpora.items(), args.tokenizers, args.processes):
+            with tempfile.TemporaryDirectory() as caches:
+                found = measure(data, tokenizer, processes, Path(caches))
+            figures.append({"form": form, "tokenizer": tokenizer, "processes": processes} | found)
+            peak, seconds = found["peak_mb"], found["seconds"]
+            print(f"| {form} | {tokenizer} | {processes} | {peak:,.0f} MB | {seconds:,.0f} |", flush=True)
+    if args.out:
+        args.out.write_text(json.dumps({"machine": machine(), "gigabytes": args.gigabytes, "runs": figures}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""The reading of files, by what they are: plain text, JSON lines, Parquet; streamed, whatever their size."""
+
+import glob
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datasets import Dataset, Features, Value
+from datasets.exceptions import DatasetGenerationError
+
+from tinygpt.errors import UserError
+from tinygpt.tokenizers.base import last_safe_cut
+
+ROWS = Features({"text": Value("large_string"), "end": Value("bool")})  # see `Splits`
+PIECE = 2**20  # characters of a plain text in a row, about
+LONGEST_PIECE = 16 * PIECE  # a text without any white space is cut all the same
+
+Rows = Iterator[tuple[str, bool]]  # texts, and whether a document ends with them
+
+
+def find_files(patterns: str | Sequence[str]) -> list[Path]:
+    """The files that names, folders and glob patterns stand for: in order, sorted within each, each file once.
+
+    Raises:
+        UserError: one of them stands for no file.
+    """
+    found: dict[Path, None] = {}
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        if not pattern:
+            raise UserError("data.files holds an empty name; name files, a folder or a glob pattern")
+        path = Path(pattern).expanduser()
+        if path.is_file():  # before globbing: a file's name may hold [ or *
+            files = [path]
+        elif path.is_dir():
+            files = [f for f in path.rglob("*") if not any(p.startswith(".") for p in f.relative_to(path).parts)]
+        else:
+            files = [Path(f) for f in glob.glob(str(path), recursive=True)]
+        files = sorted(f for f in files if f.is_file())
+        if not files:
+            raise UserError(f"data.files: there is no file {pattern!r}; name files, a folder or a glob pattern")
+        found.update(dict.fromkeys(files))
+    return list(found)
+
+
+def read_documents(files: Sequence[Path], *, text_column: str = "text", lines: bool = False) -> Dataset:
+    """The files' documents as a dataset on disk (see `Splits`), read again when a file's content has changed.
+
+    A `.jsonl`, `.json` or `.parquet` file has a document in each row, another file is one document or, with `lines`,
+    has one in each line.
+
+    Args:
+        files: where they lie.
+        text_column: what holds the text in files with rows.
+        lines: a document a line.
+
+    Raises:
+        UserError: there is no file, or one cannot be read as what it is; the place is named.
+    """
+    if not files:
+        raise UserError("there are no files to read, or data.val_fraction leaves none for training or for validation")
+    content = hashlib.sha256(f"{[file.suffix for file in files]} {text_column} {lines}".encode())
+    for file in files:
+        try:
+            with file.open("rb") as opened:
+                content.update(hashlib.file_digest(opened, "sha256").digest())
+        except OSError as error:
+            raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    try:
+        return Dataset.from_generator(
+            _rows_of_files,
+            gen_kwargs={"files": tuple(files), "text_column": text_column, "lines": lines},
+            features=ROWS,
+            fingerprint=content.hexdigest()[:16],
+            writer_batch_size=16 if any(file.suffix not in READERS for file in files) and not lines else 1000,
+        )
+    except DatasetGenerationError as error:
+        if isinstance(error.__cause__, UserError):
+            raise error.__cause__ from None
+        raise
+
+
+def _rows_of_files(files: Sequence[Path], text_column: str, lines: bool) -> Iterator[dict[str, str | bool]]:
+    found = False
+    for file in files:
+        if file.suffix in READERS:
+            rows = READERS[file.suffix](file, text_column)
+        else:
+            rows = _rows_of_text(file, _lines if lines else _pieces)
+        for text, end in rows:
+            if text:
+                found = True
+                yield {"text": text, "end": end}
+    if not found:
+        raise UserError(f"there is no text in {', '.join(map(str, files[:3]))}{' …' if len(files) > 3 else ''}")
+
+
+def _rows_of_text(file: Path, cut: Callable[[TextIO], Rows]) -> Rows:
+    """Plain text; line ends become \\n, a byte-order mark is dropped."""
+    try:
+        with file.open(encoding="utf-8-sig") as opened:  # universal newlines
+            yield from cut(opened)
+    except UnicodeDecodeError:
+        data = file.read_bytes()
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            raise UserError(
+                f"{file} is not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start}, line {line};"
+                " convert it, or leave it out by a glob such as 'FOLDER/**/*.txt'"
+            ) from error
+
+
+def _pieces(opened: TextIO) -> Rows:
+    """One document, in pieces that encode to the same ids as the whole."""
+    rest = ""
+    while block := opened.read(PIECE):
+        rest += block
+        if len(block) == PIECE:  # there may be more
+            cut = last_safe_cut(rest) or (len(rest) - 1 if len(rest) > LONGEST_PIECE else 0)
+            if cut:
+                yield rest[:cut], False
+            rest = rest[cut:]
+    if rest:
+        yield rest, True
+
+
+def _lines(opened: TextIO) -> Rows:
+    """A document in each line; of all characters only \\n, \\r and \\r\\n end one."""
+    return ((line.removesuffix("\n"), True) for line in opened)
+
+
+def _rows_of_json(file: Path, column: str) -> Rows:
+    """A JSON object in each line; null, or nothing, where the text should be makes a row without text."""
+    keys: set[str] | None = None
+    for number, (line, _) in enumerate(_rows_of_text(file, _lines), start=1):
+        try:
+            row = json.loads(line) if line.strip() else None
+        except json.JSONDecodeError as error:
+            raise UserError(f"{file}, line {number}, is not JSON: {error.msg}; each line is an object") from error
+        if row is None:
+            continue
+        if not isinstance(row, dict):
+            raise UserError(f"{file}, line {number}, is no JSON object; each line is one, with the key {column!r}")
+        if keys is None or column in row:
+            keys = set(row)
+        text = row.get(column)
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise UserError(f"{file}, line {number}, has no text in {column!r} but {type(text).__name__}")
+        yield text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"), True  # no half pairs
+    if keys is not None and column not in keys:
+        raise UserError(missing_column(str(file), column, sorted(keys)))
+
+
+def _rows_of_parquet(file: Path, column: str) -> Rows:
+    try:
+        with pq.ParquetFile(file) as opened:
+            check_column(str(file), column, Features.from_arrow_schema(opened.schema_arrow))
+            for batch in opened.iter_batches(batch_size=256, columns=[column]):
+                yield from ((text, True) for text in batch.column(column).to_pylist() if text is not None)
+    except pa.ArrowInvalid as error:
+        raise UserError(f"{file} is not a Parquet file, or it is damaged") from error
+
+
+READERS = {".jsonl": _rows_of_json, ".json": _rows_of_json, ".parquet": _rows_of_parquet}
+
+
+def check_column(where: str, column: str, features: Features) -> None:
+    """Raise UserError unless the column exists and holds text."""
+    if column not in features:
+        raise UserError(missing_column(where, column, list(features)))
+    kind = getattr(features[column], "dtype", "nested")
+    if kind not in ("string", "large_string"):
+        raise UserError(f"{where} has no text in column {column!r}, its values are {kind}")
+
+
+def missing_column(where: str, column: str, columns: list[str]) -> str:
+    """The message for a column that does not exist."""
+    return f"{where} has no column {column!r}; data.text_column is one of {', '.join(columns)}"
