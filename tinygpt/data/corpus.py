@@ -7,7 +7,7 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -17,7 +17,8 @@ from datasets import Dataset, concatenate_datasets
 from tinygpt.errors import UserError
 
 FEW = 20  # documents, under which a share of whole ones would be far from the share that is asked for
-SLICE = 16 * 2**20  # bytes of text that are looked at at a time, about
+RUNS = 32  # in which documents are held out, at most
+SLICE = 32 * 2**20  # bytes of text that are looked at at a time, about
 
 LayoutName = Literal["windows", "padded", "packed"]
 LongDocuments = Literal["cut", "truncate"]
@@ -125,33 +126,52 @@ def hold_out(documents: Dataset, fraction: float, seed: int = 0) -> Splits:
     """
     if len(documents) == 0:
         raise UserError("the corpus has no documents")
+    bounds = np.arange(len(documents) + 1)  # rows where documents begin, and the end
+    if "end" in documents.column_names:
+        ends = np.flatnonzero(documents.data.column("end").to_numpy()) + 1
+        bounds = np.unique([0, *ends, len(documents)])
+    if len(bounds) - 1 < FEW:
+        return _hold_out_ends(documents, bounds.tolist(), fraction)
+    return _hold_out_runs(documents, bounds, fraction, np.random.default_rng(seed))
+
+
+def _hold_out_runs(documents: Dataset, bounds: np.ndarray, fraction: float, rng: np.random.Generator) -> Splits:
+    """Draw a run of documents out of each of RUNS equal parts: where rows stay together, so do reads of them.
+
+    Up to so many documents each run is a single one.
+    """
+    n = len(bounds) - 1
+    n_validation = min(max(1, round(n * fraction)), n - 1)
+    n_runs = min(n_validation, RUNS)
+    parts = np.linspace(0, n, n_runs + 1).astype(int)
+    lengths = np.diff(np.linspace(0, n_validation, n_runs + 1).astype(int))
+    starts = parts[:-1] + rng.integers(np.diff(parts) - lengths + 1)
+    train, validation = [], []
+    row = 0
+    for start, stop in zip(bounds[starts].tolist(), bounds[starts + lengths].tolist(), strict=True):
+        train += _rows(documents, row, start)
+        validation += _rows(documents, start, stop)
+        row = stop
+    train += _rows(documents, row, len(documents))
+    return Splits(concatenate_datasets(train), concatenate_datasets(validation))
+
+
+def _hold_out_ends(documents: Dataset, bounds: list[int], fraction: float) -> Splits:
+    """Cut each document at the character where the share begins that is held out."""
     if "end" not in documents.column_names:
         documents = documents.add_column("end", np.ones(len(documents), dtype=bool))  # type: ignore[arg-type]
-    ends = documents.data.column("end").to_numpy()
-    document = np.cumsum(ends) - ends  # the number of each row's document
-    n_documents = int(document[-1]) + 1
-    if n_documents < FEW:
-        return _hold_out_ends(documents, document, fraction)
-    n_validation = min(max(1, round(n_documents * fraction)), n_documents - 1)
-    held_out = np.isin(document, np.random.default_rng(seed).permutation(n_documents)[:n_validation])
-    return Splits(documents.select(np.flatnonzero(~held_out)), documents.select(np.flatnonzero(held_out)))
-
-
-def _hold_out_ends(documents: Dataset, document: np.ndarray, fraction: float) -> Splits:
-    """Cut each document at the character where the share begins that is held out."""
     columns = (part.with_format("arrow")[:]["text"] for part in slices(documents))
     lengths = np.concatenate(
         [pc.fill_null(pc.call_function("utf8_length", [column]), 0).to_numpy() for column in columns]
     )
     train, validation = [], []
-    for number in range(document[-1] + 1):
-        first, last = np.flatnonzero(document == number)[[0, -1]].tolist()
-        reached = np.cumsum(lengths[first : last + 1])
+    for first, stop in pairwise(bounds):
+        reached = np.cumsum(lengths[first:stop])
         cut = round(int(reached[-1]) * (1 - fraction))
         row = first + int(np.searchsorted(reached, cut))  # the one that the cut goes through
         text, offset = documents[row]["text"] or "", cut - int(reached[row - first] - lengths[row])
         train += [*_rows(documents, first, row), _row(text[:offset], True, documents)]
-        validation += [_row(text[offset:], row == last, documents), *_rows(documents, row + 1, last + 1)]
+        validation += [_row(text[offset:], row + 1 == stop, documents), *_rows(documents, row + 1, stop)]
     return Splits(concatenate_datasets(train), concatenate_datasets(validation))
 
 

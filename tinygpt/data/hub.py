@@ -11,7 +11,7 @@ import numpy as np
 from datasets import Dataset
 
 from tinygpt.data.corpus import Corpus, Splits, hold_out
-from tinygpt.data.readers import check_column
+from tinygpt.data.readers import ROWS_AT_A_TIME, check_column
 from tinygpt.errors import UserError
 
 
@@ -58,7 +58,9 @@ class Hub(Corpus):
         return str(local) if local.exists() else self.path
 
     def _load(self, split: str) -> Dataset:
-        documents = datasets.load_dataset(self._path, self.name, split=split, revision=self.revision)
+        documents = datasets.load_dataset(
+            self._path, self.name, split=split, revision=self.revision, writer_batch_size=ROWS_AT_A_TIME
+        )
         assert isinstance(documents, Dataset)  # a named split, not streamed
         check_column(self.path, self.text_column, documents.features)
         documents = documents.select_columns(self.text_column).rename_columns(

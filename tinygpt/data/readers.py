@@ -16,6 +16,8 @@ from tinygpt.errors import UserError
 from tinygpt.tokenizers.base import last_safe_cut
 
 ROWS = Features({"text": Value("large_string"), "end": Value("bool")})  # see `Splits`
+# In a dataset on disk: to open one is to touch each batch of it, and what lies around that becomes resident.
+ROWS_AT_A_TIME, PIECES_AT_A_TIME = 10_000, 16
 PIECE = 2**20  # characters of a plain text in a row, about
 LONGEST_PIECE = 16 * PIECE  # a text without any white space is cut all the same
 
@@ -69,13 +71,14 @@ def read_documents(files: Sequence[Path], *, text_column: str = "text", lines: b
                 content.update(hashlib.file_digest(opened, "sha256").digest())
         except OSError as error:
             raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    plain = not lines and any(file.suffix not in READERS for file in files)
     try:
         return Dataset.from_generator(
             _rows_of_files,
             gen_kwargs={"files": tuple(files), "text_column": text_column, "lines": lines},
             features=ROWS,
             fingerprint=content.hexdigest()[:16],
-            writer_batch_size=16 if any(file.suffix not in READERS for file in files) and not lines else 1000,
+            writer_batch_size=PIECES_AT_A_TIME if plain else ROWS_AT_A_TIME,
         )
     except DatasetGenerationError as error:
         if isinstance(error.__cause__, UserError):

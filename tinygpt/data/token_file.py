@@ -192,15 +192,14 @@ def _start_worker(tokenizer: Tokenizer) -> None:
 def _encode(part: Dataset, tokenizer: Tokenizer | None = None) -> _Encoded:
     tokenizer = tokenizer or _worker_tokenizer
     assert tokenizer is not None
-    end_of_text = np.array([tokenizer.end_of_text])
-    ids: list[np.ndarray] = []
+    dtype = np.min_scalar_type(tokenizer.vocab_size - 1)
+    end_of_text = np.array([tokenizer.end_of_text], dtype)
+    ids = [np.empty(0, dtype)]
     n_documents = n_bytes = 0
     for text, end in rows(part):
-        ids.append(tokenizer.encode(text))
+        ids.append(tokenizer.encode(text).astype(dtype))
         n_bytes += len(text.encode())
         if end:
             ids.append(end_of_text)
             n_documents += 1
-    dtype = np.min_scalar_type(tokenizer.vocab_size - 1)
-    together = np.concatenate([np.empty(0, dtype), *ids], dtype=dtype, casting="unsafe")
-    return _Encoded(together, len(part), n_documents, n_bytes)
+    return _Encoded(np.concatenate(ids), len(part), n_documents, n_bytes)

@@ -56,11 +56,3 @@ def fingerprint(tokenizer: Tokenizer) -> str:
     """16 hexadecimal digits that change whenever the same text could encode to other ids."""
     content = f"{type(tokenizer).__name__} {sorted(tokenizer.config.items())}"
     return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def last_safe_cut(text: str) -> int:
-    """TEMP"""
-    import re
-
-    m = re.search(r"^[\s\S]*\S(?=[ \n])", text)
-    return m.end() if m else 0
