@@ -53,7 +53,7 @@ class LibraryTokenizer:
                 json.dumps(file | {"truncation": None, "padding": None, "post_processor": None})
             )
         except Exception as error:  # the library raises nothing more precise
-            raise UserError(f"this is no tokenizer.json of the tokenizers library: {error}") from error
+            raise UserError(f"this is no tokenizer.json that the tokenizers library can read ({error})") from error
         if name is not None and name not in names:
             raise UserError(f"the vocabulary has no token {name!r}; name one that ends a text, or null for a usual one")
         self._library.encode_special_tokens = True
