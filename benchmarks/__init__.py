@@ -1,0 +1,23 @@
+"""Measurements side by side with peers: `python -m benchmarks.NAME --out FILE`."""
+
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+
+def machine(*packages: str) -> dict[str, str | int | float]:
+    """What a result depends on: processor, usable cores, GiB of memory, versions."""
+    try:
+        cpuinfo = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        cpuinfo = ""
+    names = [line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name")]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "cpu": names[0] if names else platform.processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "memory_gib": round(memory, 1),
+        "python": platform.python_version(),
+        **{package: version(package) for package in packages},
+    }
