@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,10 @@ from tinygpt.tokenizers.base import Unknown, check_unknown, pieces, utf8
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 PIECE = 2**16  # characters that the library is given at once: it takes a hundred bytes of memory for each token
+KEPT = 2**21  # characters of words whose ids are remembered, in some tens of MB
+# Safe cuts beyond those of `last_safe_cut`, as far as ASCII shows them: before what follows letters, and before letters
+# that follow punctuation, unless that is an apostrophe, which may start a contraction.
+_WORD_ENDS = re.compile(r"(?<=\S)(?=[ \n])|(?<=[A-Za-z])(?=[!-/:-@\[-`{-~])|(?<=[!-&(-/:-@\[-`{-~])(?=[A-Za-z])")
 USUAL = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]")  # tokens that end a text, in common files
 
 
@@ -67,12 +72,16 @@ class LibraryTokenizer:
         model = file["model"]
         self._unknown_id = model.get("unk_id", vocabulary.get(model.get("unk_token")))
         self._cuttable = _splits_as_gpt2_does(file)
+        self._words: dict[str, bytes] = {}  # the ids of words met before, as int32
+        self._room = KEPT
         self.n_bytes = self._count_bytes(file, vocabulary)
 
     def encode(self, text: str) -> np.ndarray:
         text = utf8(text, self.unknown).decode()
-        parts = pieces(text, PIECE) if self._cuttable else [text]
-        ids = np.concatenate([self._encode_whole(part) for part in parts])
+        if self._cuttable:
+            ids = np.concatenate([self._encode_words(piece) for piece in pieces(text, PIECE)])
+        else:
+            ids = self._ask([text])[0]
         known = ids != self.end_of_text
         if self.unknown != "replace" and self._unknown_id is not None:
             known &= ids != self._unknown_id
@@ -88,9 +97,21 @@ class LibraryTokenizer:
             return np.where(known, ids, np.int32(self._unknown_id))
         return ids[known]
 
-    def _encode_whole(self, text: str) -> np.ndarray:
-        [encoding] = self._library.encode_batch_fast([text], add_special_tokens=False)
-        return np.array(encoding.ids, dtype=np.int32)
+    def _encode_words(self, text: str) -> np.ndarray:
+        """The library's ids, asked for once for each word: on new source code twice as fast as for all at once."""
+        words = _WORD_ENDS.split(text)
+        new = list(set(words).difference(self._words))
+        self._words.update(zip(new, (ids.tobytes() for ids in self._ask(new)), strict=True))
+        ids = np.frombuffer(b"".join(map(self._words.__getitem__, words)), dtype=np.int32)
+        self._room -= sum(map(len, new))
+        if self._room < 0:
+            self._words.clear()
+            self._room = KEPT
+        return ids
+
+    def _ask(self, texts: list[str]) -> list[np.ndarray]:
+        encodings = self._library.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; bytes that are not UTF-8 become U+FFFD."""
