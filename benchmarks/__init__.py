@@ -1,4 +1,4 @@
-"""Measurements, each a module to run: python -m benchmarks.NAME. What they gave is in LOG.md and results/."""
+"""Measurements, each a module to run: `python -m benchmarks.NAME`. What they gave is in LOG.md and results/."""
 
 import os
 import platform
@@ -6,12 +6,18 @@ from importlib.metadata import version
 from pathlib import Path
 
 
-def machine() -> str:
-    """CPU model, cores, memory and versions, for the head of a table."""
-    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+def machine(*packages: str) -> dict[str, str | int | float]:
+    """What a result depends on: processor, usable cores, GiB of memory, versions."""
+    try:
+        cpuinfo = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        cpuinfo = ""
+    names = [line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    cores = len(os.sched_getaffinity(0))
-    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "datasets", "tokenizers"))
-    return (
-        f"{models[0].split(': ')[1]}, {cores} cores, {memory:.0f} GiB; Python {platform.python_version()}, {versions}"
-    )
+    return {
+        "cpu": names[0] if names else platform.processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "memory_gib": round(memory, 1),
+        "python": platform.python_version(),
+        **{package: version(package) for package in packages},
+    }

@@ -33,7 +33,9 @@ def generated(n_bytes: int) -> Iterator[str]:
     rng = np.random.default_rng(0)
     letters = list("etaoinshrdlcumwfgypbvkjxqz")
     words = ["".join(rng.choice(letters, rng.integers(1, 12))) for _ in range(2_000)]
-    with_ends = [word + end for word in words for end in (*[""] * 200, *[","] * 20, *["."] * 20, *[".\n"] * 10, ".\n\n")]
+    with_ends = [
+        word + end for word in words for end in (*[""] * 200, *[","] * 20, *["."] * 20, *[".\n"] * 10, ".\n\n")
+    ]
     while n_bytes > 0:
         drawn = rng.zipf(1.1, BLOCK // 8) * 7919 % len(with_ends)  # the frequent ones are spread over words and ends
         block = " ".join([with_ends[i] for i in drawn.tolist()])[:n_bytes]
@@ -95,7 +97,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures as JSON")
     args = parser.parse_args()
 
-    print(f"{machine()}\n\n| {args.gigabytes:g} GB as | tokenizer | processes | peak memory | seconds |")
+    facts = machine("datasets", "tokenizers", "torch")
+    print(", ".join(f"{name} {value}" for name, value in facts.items()), end="\n\n")
+    print(f"| {args.gigabytes:g} GB as | tokenizer | processes | peak memory | seconds |")
     print("|---|---|---|---|---|")
     figures = []
     with tempfile.TemporaryDirectory() as folder:
@@ -107,7 +111,7 @@ def main() -> None:
             peak, seconds = found["peak_mb"], found["seconds"]
             print(f"| {form} | {tokenizer} | {processes} | {peak:,.0f} MB | {seconds:,.0f} |", flush=True)
     if args.out:
-        args.out.write_text(json.dumps({"machine": machine(), "gigabytes": args.gigabytes, "runs": figures}, indent=1))
+        args.out.write_text(json.dumps({"machine": facts, "gigabytes": args.gigabytes, "runs": figures}, indent=1))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from tinygpt import checkpoint
 from tinygpt.attention import SDPA
 from tinygpt.errors import UserError
 from tinygpt.model import GPT2
+from tinygpt.tokenizers import BPETokenizer, PretrainedTokenizer, fingerprint
 
 
 def test_a_checkpoint_gives_the_same_model_and_tokenizer(gpt: GPT2, tmp_path: Path):
@@ -21,6 +22,20 @@ def test_a_checkpoint_gives_the_same_model_and_tokenizer(gpt: GPT2, tmp_path: Pa
     assert contents.model.config["attention"] == SDPA()
     assert not contents.model.training
     assert contents.tokenizer.decode([0, 1, 2]) == "abc"
+
+
+def test_a_trained_tokenizer_comes_back_without_its_file(gpt: GPT2, tmp_path: Path):
+    trained = BPETokenizer.train(["aaabdaaabac"], vocab_size=260)
+    file = tmp_path / "tokenizer.json"
+    file.write_text(trained.to_json())
+    pretrained = PretrainedTokenizer.train([], str(file))
+    file.unlink()
+    for tokenizer in (trained, pretrained):
+        path = save(tmp_path / "a.ckpt", gpt, tokenizer=checkpoint.describe(tokenizer))
+        again = checkpoint.read(path).tokenizer
+        assert type(again) is type(tokenizer)
+        assert fingerprint(again) == fingerprint(tokenizer)
+        assert again.encode("aaabac").tolist() == [258, 0x40, 0x42]  # aaab, then the symbols of a and c
 
 
 def test_one_file_is_all_that_sampling_needs(gpt: GPT2, tmp_path: Path):

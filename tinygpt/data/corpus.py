@@ -129,7 +129,7 @@ def hold_out(documents: Dataset, fraction: float, seed: int = 0) -> Splits:
     bounds = np.arange(len(documents) + 1)  # rows where documents begin, and the end
     if "end" in documents.column_names:
         ends = np.flatnonzero(documents.data.column("end").to_numpy()) + 1
-        bounds = np.unique([0, *ends, len(documents)])
+        bounds = np.unique(np.concatenate([[0], ends, [len(documents)]]))
     if len(bounds) - 1 < FEW:
         return _hold_out_ends(documents, bounds.tolist(), fraction)
     return _hold_out_runs(documents, bounds, fraction, np.random.default_rng(seed))

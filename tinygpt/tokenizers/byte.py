@@ -6,8 +6,7 @@ from typing import Self
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from tinygpt.errors import UserError
-from tinygpt.tokenizers.base import END_OF_TEXT, Unknown, check_unknown
+from tinygpt.tokenizers.base import END_OF_TEXT, Unknown, check_unknown, utf8
 
 
 class ByteTokenizer:
@@ -36,14 +35,7 @@ class ByteTokenizer:
         return cls(unknown)
 
     def encode(self, text: str) -> np.ndarray:
-        errors = {"error": "strict", "skip": "ignore", "replace": "replace"}[self.unknown]
-        try:
-            return np.frombuffer(text.encode("utf-8", errors), dtype=np.uint8)
-        except UnicodeEncodeError as error:
-            raise UserError(
-                f"{text[error.start]!r} at character {error.start} is half a surrogate pair and has no UTF-8 form;"
-                " skip such characters by tokenizer.unknown=skip or --unknown skip"
-            ) from error
+        return np.frombuffer(utf8(text, self.unknown), dtype=np.uint8)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; bytes that are not UTF-8 become U+FFFD."""
