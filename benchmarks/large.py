@@ -45,17 +45,15 @@ def generated(n_bytes: int) -> Iterator[str]:
 
 def write(folder: Path, n_bytes: int) -> dict[str, str]:
     """The same text in two forms; returns what train.py calls them."""
-    folder.mkdir()
-    text = folder / "text.txt"
-    with text.open("w") as file:
-        file.writelines(generated(n_bytes))
     rows = folder / "rows"
-    rows.mkdir()
+    rows.mkdir(parents=True)
     schema = pa.schema({"text": pa.string()})
-    with pq.ParquetWriter(rows / "train-00000-of-00001.parquet", schema) as writer:
+    parquet = pq.ParquetWriter(rows / "train-00000-of-00001.parquet", schema)
+    with (folder / "text.txt").open("w") as text, parquet:
         for block in generated(n_bytes):
-            writer.write_table(pa.table({"text": block.split("\n\n")}, schema))
-    return {"one file": f"data=text_files data.files={text}", "parquet": f"data=hub data.path={rows}"}
+            text.write(block)
+            parquet.write_table(pa.table({"text": block.split("\n\n")}, schema))
+    return {"one file": f"data=text_files data.files={text.name}", "parquet": f"data=hub data.path={rows}"}
 
 
 def resident(pid: int) -> int:

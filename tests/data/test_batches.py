@@ -18,7 +18,8 @@ def stream(*lengths: int):
     for length in lengths:
         ids += [*range(n, n + length), 0]
         n += length
-    return SimpleNamespace(ids=np.array(ids))
+    array = np.array(ids)
+    return SimpleNamespace(ids=array, parts=lambda: np.array_split(array, 3))
 
 
 def train_batches(name: str, lengths: tuple[int, ...], T: int, B: int, **options) -> TrainBatches:

@@ -31,6 +31,14 @@ def test_bytes_and_end_of_text_are_the_least_vocabulary():
         BPETokenizer.train(["aaa"], vocab_size=256)
 
 
+def test_merges_are_learned_from_the_beginning_alone_where_asked():
+    documents = ["aa aa aa aa ", "bb bb bb bb bb bb "]
+    assert BPETokenizer.train(documents, train_bytes=12).to_json() == BPETokenizer.train(documents[:1]).to_json()
+    assert BPETokenizer.train(documents, train_bytes=13).to_json() == BPETokenizer.train(documents).to_json()
+    with pytest.raises(ValueError, match="train_bytes must be at least 1, or null for all, got 0"):
+        BPETokenizer.train(documents, train_bytes=0)
+
+
 def test_bytes_that_training_has_not_seen_are_kept():
     tokenizer = BPETokenizer.train(["abc"])
     text = "".join(map(chr, range(0x100))) + "李🙂"

@@ -18,7 +18,7 @@ from tinygpt.errors import UserError
 
 FEW = 20  # documents, under which a share of whole ones would be far from the share that is asked for
 RUNS = 32  # in which documents are held out, at most
-SLICE = 32 * 2**20  # bytes of text that are looked at at a time, about
+SLICE = 16 * 2**20  # bytes of text that are looked at at a time, about
 
 LayoutName = Literal["windows", "padded", "packed"]
 LongDocuments = Literal["cut", "truncate"]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tinygpt.data.token_file import LOOK, TokenFile
+from tinygpt.data.token_file import TokenFile
 
 
 class Segments(NamedTuple):
@@ -93,7 +93,7 @@ class Padded(Layout):
     def __init__(
         self, tokens: TokenFile, block_size: int, truncate: bool = False, max_targets: int | None = None
     ) -> None:
-        self.begin, self.length = _pieces(tokens.ids, block_size, truncate)
+        self.begin, self.length = _pieces(tokens, block_size, truncate)
         if max_targets is not None:
             before = np.cumsum(self.length) - self.length
             (kept,) = np.nonzero(before < max_targets)
@@ -135,10 +135,13 @@ class Packed(Layout):
 LAYOUTS: dict[str, type[Layout]] = {"windows": Windows, "padded": Padded, "packed": Packed}
 
 
-def _pieces(ids: np.ndarray, block_size: int, truncate: bool) -> tuple[np.ndarray, np.ndarray]:
+def _pieces(tokens: TokenFile, block_size: int, truncate: bool) -> tuple[np.ndarray, np.ndarray]:
     """Where the documents' pieces of at most block_size targets begin, and how long they are; the end counts too."""
-    end_of_text = ids[0]
-    ends = np.concatenate([np.flatnonzero(ids[i : i + LOOK] == end_of_text) + i for i in range(0, len(ids), LOOK)])
+    ends, n = [], 0
+    for ids in tokens.parts():
+        ends.append(np.flatnonzero(ids == tokens.ids[0]) + n)  # the first is the end of a text
+        n += len(ids)
+    ends = np.concatenate(ends)
     begin, length = ends[:-1], np.diff(ends)
     if truncate:
         return begin, np.minimum(length, block_size)

@@ -16,6 +16,7 @@ class Lines(Corpus):
 
     files: str | list[str]
     layout: LayoutName = "padded"
+    batch_size: int = 64  # documents are short
 
     def splits(self) -> Splits:
         return hold_out(read_documents(find_files(self.files), lines=True), self.val_fraction)

@@ -27,7 +27,7 @@ from tinygpt.errors import UserError
 from tinygpt.tokenizers import Tokenizer, fingerprint
 
 HEADER = 512  # bytes of JSON, padded with spaces, in front of the ids
-LOOK = 2**24  # ids that are looked at at a time
+PART = 2**20  # ids that are looked at at a time
 
 
 class TokenFile:
@@ -57,6 +57,13 @@ class TokenFile:
     def ids(self) -> np.ndarray:
         return np.memmap(self.path, dtype=self.dtype, mode="r", offset=HEADER)
 
+    def parts(self) -> Iterator[np.ndarray]:
+        """The ids, part after part, read and not mapped: what has been read does not stay resident."""
+        with self.path.open("rb") as file:
+            file.seek(HEADER)
+            while len(ids := np.fromfile(file, self.dtype, PART)):
+                yield ids
+
     def __reduce__(self) -> tuple[type, tuple[Path]]:
         return TokenFile, (self.path,)  # a loader's worker maps the file itself; pickling the map would copy it
 
@@ -66,7 +73,7 @@ class TokenFile:
         The bytes of characters that the tokenizer dropped or replaced are known for the whole file and are spread over
         its ids: a sum over the whole file is exact, and one over a part is, where every character was known.
         """
-        told = sum(int(n_bytes[self.ids[i : i + LOOK]].sum()) for i in range(0, len(self.ids), LOOK))
+        told = sum(int(n_bytes[ids].sum()) for ids in self.parts())
         return n_bytes * (self.n_bytes / max(told, 1))
 
 

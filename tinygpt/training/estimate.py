@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from tinygpt.data.module import TextDataModule
 from tinygpt.model.gpt import GPT
 from tinygpt.model.loss import NOT_COUNTED, next_token_loss
-from tinygpt.tokenizers import Tokenizer
+from tinygpt.tokenizers import END_OF_TEXT, Tokenizer
 
 TIMED_BATCHES = 3  # the fastest counts
 MIB = 2**20
@@ -85,5 +85,16 @@ def estimate(
     for i in range(min(3, len(batch.ids))):
         counted = batch.targets[i] != NOT_COUNTED
         for name, ids in ((f"row {i}", batch.ids), ("  predicts", batch.targets)):
-            lines.append(f"{name:12} {tokenizer.decode(ids[i][counted].tolist())!r}")
+            lines.append(f"{name:12} {_shown(ids[i][counted].tolist(), tokenizer)!r}")
     return "\n".join(lines)
+
+
+def _shown(ids: list[int], tokenizer: Tokenizer) -> str:
+    """The text of ids, the ends of texts written out."""
+    documents = [[]]
+    for i in ids:
+        if i == tokenizer.end_of_text:
+            documents.append([])
+        else:
+            documents[-1].append(i)
+    return END_OF_TEXT.join(map(tokenizer.decode, documents))
