@@ -1,5 +1,6 @@
 """What tests share: a tiny model, a tiny corpus, a folder of their own."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from datasets import Dataset
 
+import train
 from tinygpt import checkpoint
 from tinygpt.data.token_file import TokenFile, encode
 from tinygpt.model import GPT2
@@ -16,6 +18,22 @@ from tinygpt.tokenizers import ByteTokenizer, CharTokenizer
 # The same examples every time, however slow the machine is.
 hypothesis.settings.register_profile("tinygpt", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("tinygpt")
+
+
+# A run of a second.
+TINY = [
+    "data=text_files",
+    "data.files=book.txt",
+    "data.batch_size=4",
+    "model.block_size=16",
+    "model.n_layer=1",
+    "model.n_head=2",
+    "model.n_embd=16",
+    "trainer.max_steps=6",
+    "eval_every=4",
+    "log_every=2",
+    "run_dir=run",
+]
 
 CONF = Path(__file__).parents[1] / "conf"
 
@@ -70,3 +88,23 @@ def token_file(tmp_path: Path) -> Callable[..., TokenFile]:
         return encode(Dataset.from_dict({"text": list(texts)}), ByteTokenizer(), tmp_path / "tokens")
 
     return make
+
+
+@pytest.fixture
+def book() -> Path:
+    """A text in the test's folder."""
+    path = Path("book.txt")
+    path.write_text("To be, or not to be, that is the question.\n" * 100)
+    return path
+
+
+@pytest.fixture
+def command(book: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+    """Runs train.py with these words; returns (exit status, stdout, stderr)."""
+
+    def type_(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["train.py", *words])
+        status = train.main()
+        return status, *capsys.readouterr()
+
+    return type_

@@ -13,43 +13,14 @@ import pytest
 import torch
 import yaml
 
+import tinygpt
 import train
+from tests.conftest import TINY
 from tinygpt.checkpoint import read
+from tinygpt.tokenizers import BPETokenizer
 from tinygpt.training import run
 
 ROOT = Path(__file__).parents[1]
-TINY = [
-    "data=text_files",
-    "data.files=book.txt",
-    "data.batch_size=4",
-    "model.block_size=16",
-    "model.n_layer=1",
-    "model.n_head=2",
-    "model.n_embd=16",
-    "trainer.max_steps=6",
-    "eval_every=4",
-    "log_every=2",
-    "run_dir=run",
-]
-
-
-@pytest.fixture(autouse=True)
-def book() -> Path:
-    path = Path("book.txt")
-    path.write_text("To be, or not to be, that is the question.\n" * 100)
-    return path
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
-    """Runs train.py with these words; returns (exit status, stdout, stderr)."""
-
-    def type_(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["train.py", *words])
-        status = train.main()
-        return status, *capsys.readouterr()
-
-    return type_
 
 
 def test_a_run_trains_reports_and_leaves_all_that_is_needed(command):
@@ -127,75 +98,6 @@ def test_a_run_is_never_overwritten(command):
     assert status == 2
     assert err == "train.py: run_dir=run holds a run already; name another directory\n"
     assert Path("run/config.yaml").read_text() == before
-
-
-MISTAKES = [
-    (["model.n_layr=3"], 2, "there is no key model.n_layr; did you mean n_layer? The keys of model are: block_size,"),
-    (["foo=3"], 2, "there is no key foo. The keys are: attention, callbacks, compile, data, debug, dry_run,"),
-    (["data.foo.bar=3"], 2, "there is no key data.foo.bar"),
-    (["+model.foo=3"], 2, "there is no key model.foo. The keys of model are:"),
-    (["model=gpt9"], 2, "there is no model=gpt9; model is one of: gpt2"),
-    (["nothing=gpt9"], 2, "there is no key nothing."),
-    (["model.n_layer=abc"], 2, "model.n_layer must be int, got 'abc'"),
-    (["model.n_layer=2.5"], 2, "model.n_layer must be int, got 2.5"),
-    (["model.dropout=high"], 2, "model.dropout must be float, got 'high'"),
-    (["model.init=kaiming"], 2, "model.init must be one of gpt2, xavier, got 'kaiming'"),
-    (["compile=maybe"], 2, "compile must be bool, got 'maybe'"),
-    (["eval_every=0"], 2, "eval_every must be at least 1, got 0"),
-    (["model.n_embd=32", "model.n_head=5"], 2, "model: n_embd must be a multiple of n_head, got n_embd=32, n_head=5"),
-    (["trainer.max_steps=0"], 2, "trainer.max_steps must be at least 1, got 0"),
-    (["trainer.precision=16-mixed", "trainer.accelerator=cpu"], 2, "trainer: precision=16-mixed needs a GPU"),
-    (["trainer.accelerator=quantum"], 2, "trainer: the device must be auto, cpu, gpu, cuda or mps, got 'quantum'"),
-    (["trainer.devices=2"], 2, "trainer.devices must be 1, a run uses one device so far, got 2"),
-    (["+trainer.max_epochs=3"], 2, "trainer.max_epochs cannot be set"),
-    (["+model.vocab_size=5"], 2, "model.vocab_size cannot be set"),
-    (["+foo=3"], 2, "there is no key foo."),
-    (["~seed"], 2, "seed must be given"),
-    (["~model"], 2, "model"),
-    (["model=null"], 2, "model=null chooses nothing; model is one of: gpt2"),
-    (["optimizer.betas=[0.9]"], 2, "optimizer: betas must be two numbers, got [0.9]"),
-    (["callbacks.checkpoint.keep=0"], 2, "callbacks.checkpoint: keep must be at least 1, got 0"),
-    (["schedule.warmup_steps=-1"], 2, "schedule: warmup_steps must be at least 0, got -1"),
-    (["data.files=[a(1).txt, b.txt]"], 2, 'quote the value twice: \'data.files=["a(1).txt","b.txt"]\''),
-    (["data.files=[]"], 1, "there are no files to read"),
-    (["optimizer.lr=-1"], 2, "optimizer: lr must be above 0 and finite, got -1"),
-    (["optimizer.lr=inf"], 2, "optimizer: lr must be above 0 and finite, got inf"),
-    (["trainer.accumulate_grad_batches=0"], 2, "trainer.accumulate_grad_batches must be at least 1, got 0"),
-    (["trainer.gradient_clip_val=-1.0"], 2, "trainer.gradient_clip_val must be at least 0, got -1"),
-    (["run_dir="], 2, "run_dir must name a directory, with ~ written out, got ''"),
-    (["trainer.precision=16-foo"], 2, "trainer.precision must be"),
-    (["tokenizer.unknown=drop"], 2, "tokenizer.unknown must be"),
-    (["data.files=[a(1).txt]"], 2, "cannot be read; quote the value twice: 'data.files=[\"a(1).txt\"]'"),
-    (["data.files=a=b.txt"], 2, "cannot be read; quote the value twice: 'data.files=\"a=b.txt\"'"),
-    (["data.files=~/x, y"], 2, "cannot be read; quote the value twice: 'data.files=\"~/x, y\"'"),
-    (["data.files=a.txt,b.txt"], 2, "are several values: a list is 'data.files=[a.txt,b.txt]', a sweep needs -m"),
-    (["data.files=missing.txt"], 1, "data.files: there is no file 'missing.txt'"),
-    (["model.block_size=9999"], 1, "fewer than model.block_size=9999"),
-    (["data=hub"], 2, "data.path must be given: data.path=..."),
-]
-
-
-@pytest.mark.parametrize(("words", "status", "message"), MISTAKES, ids=[" ".join(words) for words, *_ in MISTAKES])
-def test_a_mistake_is_one_line_and_leaves_nothing(command, words: list[str], status: int, message: str):
-    base = TINY if "data=hub" not in words else ["run_dir=run"]
-    got, out, err = command(*base, *words)
-    assert message in err
-    assert err.startswith("train.py: ")
-    assert err.count("\n") == 1
-    assert (got, out) == (status, "")
-    assert not Path("run").exists()
-
-
-def test_the_quoted_form_that_a_message_shows_works(command):
-    Path("a(1), b=c.txt").write_text(Path("book.txt").read_text())
-    assert command(*TINY, 'data.files="a(1), b=c.txt"')[0] == 0
-
-
-def test_a_file_that_is_not_utf8_is_named(command):
-    Path("book.txt").write_bytes(b"caf\xe9")
-    status, _, err = command(*TINY)
-    assert status == 1
-    assert "book.txt is not UTF-8 text: byte 0xe9 at offset 3, line 1" in err
 
 
 def test_a_dry_run_tells_costs_and_windows_and_trains_nothing(command):
@@ -298,7 +200,32 @@ def test_wandb_goes_offline_by_itself_beside_metrics_csv(command, monkeypatch: p
         assert Path(f"run/{trial}/metrics.csv").exists()
 
 
-@pytest.mark.parametrize("tokenizer", ["char", "byte"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["data=lines", "data.files=book.txt", "data.batch_size=4"],
+        ["data=lines", "data.files=book.txt", "data.layout=packed", "data.long_documents=truncate"],
+        ["data=lines", "data.files=book.txt", "data.layout=windows"],
+        ["data.files=rows.jsonl", "data.text_column=content", "tokenizer=byte"],
+        ["tokenizer=bpe", "tokenizer.vocab_size=300", "data.num_proc=2"],
+        ["tokenizer=pretrained", "tokenizer.path=tokenizer.json"],
+        ["model=modern", "model.n_kv_head=1", "data.layout=padded"],
+    ],
+    ids=" ".join,
+)
+def test_every_corpus_layout_tokenizer_and_family_trains_and_samples(command, words: list[str]):
+    lines = Path("book.txt").read_text().splitlines()
+    Path("rows.jsonl").write_text("\n".join(json.dumps({"content": line}) for line in lines))
+    Path("tokenizer.json").write_text(BPETokenizer.train(lines, vocab_size=280).to_json())
+    status, out, err = command(*TINY, *words)
+    assert (status, err) == (0, "")
+    contents = read(Path("run/checkpoints/last.ckpt"))
+    assert contents.model.config["vocab_size"] == contents.tokenizer.vocab_size
+    assert f"{contents.tokenizer.vocab_size:,} tokens in the vocabulary" in out
+    assert len(tinygpt.load("run").generate("To be", max_new_tokens=5, temperature=0)) > 0
+
+
+@pytest.mark.parametrize("tokenizer", ["char", "byte", "bpe"])
 def test_the_tokenizer_of_a_run_is_saved_for_the_tokenizers_library(command, tokenizer: str):
     from tokenizers import Tokenizer
 

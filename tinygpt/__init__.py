@@ -3,12 +3,12 @@
     attention    masked self-attention: masks as descriptions, the module, the kernels
     model        GPT and its families, blocks, initialisation, the loss
     tokenizers   text to ids and back
-    data         corpora, token files, windows
+    data         corpora, token files, layouts, batches
     optim        optimizers and schedules
     training     the LightningModule and its callbacks
     checkpoint   what a checkpoint holds and how it is read
     generation   KV cache, decoding, sampling
-    interop      to Hugging Face's formats
+    interop      to and from Hugging Face's formats
 
 Shapes are written with one legend everywhere: B batch, T queries, S keys, C channels (n_embd), H heads, D head size,
 V vocabulary.
