@@ -8,11 +8,13 @@ import hypothesis
 import pytest
 import torch
 from datasets import Dataset
+from omegaconf import DictConfig, OmegaConf
 
 import train
 from tinygpt import checkpoint
+from tinygpt.config import target
 from tinygpt.data.token_file import TokenFile, encode
-from tinygpt.model import GPT2
+from tinygpt.model import GPT
 from tinygpt.tokenizers import ByteTokenizer, CharTokenizer
 
 # The same examples every time, however slow the machine is.
@@ -38,7 +40,7 @@ TINY = [
 CONF = Path(__file__).parents[1] / "conf"
 
 
-def save(path: Path, gpt: GPT2, **changes) -> Path:
+def save(path: Path, gpt: GPT, **changes) -> Path:
     """A checkpoint as training writes it, without Lightning's own entries."""
     weights = {f"model.{name}": tensor for name, tensor in gpt.state_dict().items()}
     contents = {"state_dict": weights, "tinygpt": checkpoint.entry(gpt, CharTokenizer("abcdefghi"))}
@@ -71,13 +73,33 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
 
 
-@pytest.fixture
-def gpt() -> GPT2:
-    """A model in evaluation mode whose weights are large enough for its predictions to differ."""
-    model = GPT2(vocab_size=11, block_size=8, n_layer=2, n_head=2, n_embd=16)
-    for parameter in model.parameters():
+def small(family: str, **sizes) -> GPT:
+    """A model of a configured family, in evaluation mode, whose weights are large enough for predictions to differ."""
+    node = OmegaConf.load(CONF / "model" / f"{family}.yaml")
+    assert isinstance(node, DictConfig)
+    defaults = {"vocab_size": 11, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 16}
+    model = target({"_target_": node["_target_"]})(**defaults | sizes)
+    for parameter in model.parameters():  # norms and biases too
         torch.nn.init.normal_(parameter, std=0.3)
     return model.eval()
+
+
+# What must hold for every family, by its configuration, and for heads that share keys or are of a size of their own.
+FAMILIES = {name: (name, {}) for name in choices("model")}
+FAMILIES["modern, grouped"] = ("modern", {"n_kv_head": 1, "head_dim": 6})
+
+
+@pytest.fixture
+def gpt() -> GPT:
+    """A small model, where the family does not matter."""
+    return small("gpt2")
+
+
+@pytest.fixture(params=FAMILIES)
+def each_gpt(request: pytest.FixtureRequest) -> GPT:
+    """A small model of each family."""
+    name, sizes = FAMILIES[request.param]
+    return small(name, **sizes)
 
 
 @pytest.fixture

@@ -36,3 +36,27 @@ def test_dropout_acts_in_training_and_never_in_evaluation():
 def test_heads_that_do_not_divide_are_named_with_both_numbers():
     with pytest.raises(ValueError, match="n_embd must be a multiple of n_head, got n_embd=32, n_head=5"):
         SelfAttention(32, 5, kernel=SDPA())
+
+
+def test_heads_of_keys_and_values_may_be_fewer_and_heads_of_a_size_of_their_own():
+    attention = SelfAttention(16, 4, n_kv_head=2, head_dim=6, kernel=SDPA(), bias=False)
+    assert attention.qkv.weight.shape == ((4 + 2 + 2) * 6, 16)
+    assert attention.proj.weight.shape == (16, 4 * 6)
+    assert attention(torch.randn(2, 5, 16), Mask()).shape == (2, 5, 16)
+
+
+def test_shared_heads_equal_heads_that_hold_the_same():
+    shared = SelfAttention(16, 4, n_kv_head=2, kernel=SDPA())
+    repeated = SelfAttention(16, 4, kernel=SDPA())
+    q, k, v = shared.qkv.weight.split([16, 8, 8])
+    twice = [x.unflatten(0, (2, 1, 4)).expand(2, 2, 4, 16).flatten(0, 2) for x in (k, v)]  # neighbours share
+    torch.nn.init.zeros_(shared.qkv.bias)
+    state = shared.state_dict() | {"qkv.weight": torch.cat([q, *twice]), "qkv.bias": torch.zeros(48)}
+    repeated.load_state_dict(state)
+    x = torch.randn(2, 5, 16)
+    torch.testing.assert_close(shared(x, Mask()), repeated(x, Mask()))
+
+
+def test_heads_that_cannot_be_shared_evenly_are_named_with_both_numbers():
+    with pytest.raises(ValueError, match="n_head must be a multiple of n_kv_head, got n_head=4, n_kv_head=3"):
+        SelfAttention(16, 4, n_kv_head=3, kernel=SDPA())

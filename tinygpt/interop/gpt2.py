@@ -39,7 +39,7 @@ def to_state(model: GPT2) -> dict[str, Tensor]:
     ours = model.state_dict()
     theirs = {
         "transformer.wte.weight": ours["token_embedding.weight"],
-        "transformer.wpe.weight": ours["position_embedding.weight"],
+        "transformer.wpe.weight": ours["positions.table.weight"],
         "transformer.ln_f.weight": ours["norm.weight"],
         "transformer.ln_f.bias": ours["norm.bias"],
         "lm_head.weight": ours["head.weight"],

@@ -3,5 +3,6 @@
 from tinygpt.model.gpt import GPT
 from tinygpt.model.gpt2 import GPT2
 from tinygpt.model.loss import next_token_loss
+from tinygpt.model.modern import Modern
 
-__all__ = ["GPT", "GPT2", "next_token_loss"]
+__all__ = ["GPT", "GPT2", "Modern", "next_token_loss"]

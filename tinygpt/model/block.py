@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from tinygpt.attention.masks import Mask
+from tinygpt.attention.rotary import Rotation
 from tinygpt.attention.self_attention import LayerCache, SelfAttention
 
 
@@ -19,6 +20,8 @@ class Block(nn.Module):
         self.mlp_norm = mlp_norm
         self.mlp = mlp
 
-    def forward(self, x: Tensor, mask: Mask, cache: LayerCache | None = None) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), mask, cache)
+    def forward(
+        self, x: Tensor, mask: Mask, rotation: Rotation | None = None, cache: LayerCache | None = None
+    ) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), mask, rotation, cache)
         return x + self.mlp(self.mlp_norm(x))

@@ -1,10 +1,10 @@
 """The decoder-only transformer: a stack of blocks between an embedding and a head.
 
-`GPT` runs whatever stack a family builds; a family (`GPT2`) is a constructor that says what the parts are. Nothing in
-here knows of training, of text or of files.
+`GPT` runs whatever stack a family builds; a family (`GPT2`, `Modern`) is a constructor that says what the parts are.
+Nothing in here knows of training, of text or of files.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tinygpt.attention.masks import Mask
-from tinygpt.attention.self_attention import LayerCache
+from tinygpt.attention.self_attention import LayerCache, SelfAttention
+from tinygpt.model.init import INITIALISATIONS
 from tinygpt.model.positions import count
 
 
@@ -30,25 +31,44 @@ class Cache(Protocol):
         ...
 
 
+def check(config: dict[str, Any]) -> None:
+    """Raise ValueError where a family's keywords are out of the range that they have in every family."""
+    for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_kv_head", "n_embd", "head_dim", "mlp_dim"):
+        if config.get(name) is not None and config[name] < 1:
+            raise ValueError(f"{name} must be at least 1, got {config[name]}")
+    if not 0.0 <= config["dropout"] < 1.0:
+        raise ValueError(f"dropout must be at least 0 and below 1, got {config['dropout']}")
+    if config["init"] not in INITIALISATIONS:
+        raise ValueError(f"init must be one of {', '.join(INITIALISATIONS)}, got {config['init']!r}")
+
+
 class GPT(nn.Module):
     """What every family shares: the forward pass, its size and its cost.
 
-    A family's constructor keeps its own keywords in `config`, plain values that build the same model again, and sets
-    the parts: `token_embedding`, `position_embedding`, `blocks`, `norm`, `head`.
+    Args:
+        config: the family's keywords, plain values and the kernel, that build the same model again.
+        positions: how the model gets to know where a token stands; see `tinygpt/model/positions.py`.
+        blocks: the stack.
+        norm: in front of the head.
     """
 
-    config: dict[str, Any]
-    n_layer: int
-    n_head: int
-    n_embd: int
-    block_size: int
-    gradient_checkpointing: bool
-    token_embedding: nn.Embedding
-    position_embedding: nn.Embedding
-    embedding_dropout: nn.Dropout
-    blocks: nn.ModuleList
-    norm: nn.Module
-    head: nn.Linear
+    def __init__(
+        self, config: dict[str, Any], *, positions: nn.Module, blocks: Iterable[nn.Module], norm: nn.Module
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.n_layer: int = config["n_layer"]
+        self.block_size: int = config["block_size"]
+        self.gradient_checkpointing: bool = config["gradient_checkpointing"]
+        self.token_embedding = nn.Embedding(config["vocab_size"], config["n_embd"])
+        self.positions = positions
+        self.embedding_dropout = nn.Dropout(config["dropout"])
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = norm
+        self.head = nn.Linear(config["n_embd"], config["vocab_size"], bias=False)
+        INITIALISATIONS[config["init"]](self, self.n_layer)
+        if config["tie_embeddings"]:
+            self.head.weight = self.token_embedding.weight
 
     def forward(
         self,
@@ -84,13 +104,14 @@ class GPT(nn.Module):
             positions = torch.arange(start, end, device=ids.device)  # (T,)
         else:
             positions = count(padding, documents)[:, start:]  # (B, T)
-        x = self.embedding_dropout(self.token_embedding(ids) + self.position_embedding(positions))  # (B, T, C)
+        x, rotation = self.positions(self.token_embedding(ids), positions)  # (B, T, C)
+        x = self.embedding_dropout(x)
         mask = Mask(padding=padding, documents=documents, start=start)
         for i, block in enumerate(self.blocks):
             if self.gradient_checkpointing and self.training:
-                x = checkpoint(block, x, mask, use_reentrant=False)
+                x = checkpoint(block, x, mask, rotation, use_reentrant=False)
             else:
-                x = block(x, mask, cache.layers[i] if cache is not None else None)
+                x = block(x, mask, rotation, cache.layers[i] if cache is not None else None)
         if last_only:
             x = x[:, -1:]
         return self.head(self.norm(x))  # (B, T, V)
@@ -103,9 +124,10 @@ class GPT(nn.Module):
         """Floating-point operations to train on one token: forward, and backward at twice the forward's cost.
 
         Matrix products alone: 6 for each weight (the embedding tables are looked up, not multiplied; the head is),
-        and 12 · n_layer · C · block_size for q·kᵀ and weights·v, the causal half not discounted.
+        and 12 · H · D · block_size in each layer for q·kᵀ and weights·v, the causal half not discounted.
 
         Source: Chowdhery et al., 2022, appendix B.
         """
         weights = sum(m.weight.numel() for m in self.modules() if isinstance(m, nn.Linear))
-        return 6 * weights + 12 * self.n_layer * self.n_embd * self.block_size
+        heads = sum(m.n_head * m.head_dim for m in self.modules() if isinstance(m, SelfAttention))
+        return 6 * weights + 12 * heads * self.block_size

@@ -6,9 +6,9 @@ from torch import nn
 
 from tinygpt.attention import SDPA, Kernel, SelfAttention
 from tinygpt.model.block import Block
-from tinygpt.model.gpt import GPT
-from tinygpt.model.init import INITIALISATIONS
+from tinygpt.model.gpt import GPT, check
 from tinygpt.model.mlp import MLP
+from tinygpt.model.positions import LearnedPositions
 
 
 class GPT2(GPT):
@@ -28,7 +28,8 @@ class GPT2(GPT):
         attention: the kernel.
 
     Raises:
-        ValueError: a size is not positive, dropout is not in [0, 1), or n_head does not divide n_embd.
+        ValueError: a size is not positive, dropout is not in [0, 1), init is none of these, or n_head does not divide
+            n_embd.
 
     Source: Radford et al., 2019.
     """
@@ -48,36 +49,19 @@ class GPT2(GPT):
         attention: Kernel | None = None,
     ) -> None:
         config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        super().__init__()
-        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd"):
-            if config[name] < 1:
-                raise ValueError(f"{name} must be at least 1, got {config[name]}")
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout}")
-        if init not in INITIALISATIONS:
-            raise ValueError(f"init must be one of {', '.join(INITIALISATIONS)}, got {init!r}")
+        check(config)
         kernel = attention if attention is not None else SDPA()
-        self.config = config | {"attention": kernel}
-        self.n_layer = n_layer
-        self.n_head = n_head
-        self.n_embd = n_embd
-        self.block_size = block_size
-        self.gradient_checkpointing = gradient_checkpointing
-
-        self.token_embedding = nn.Embedding(vocab_size, n_embd)
-        self.position_embedding = nn.Embedding(block_size, n_embd)
-        self.embedding_dropout = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(
-            Block(
-                attention_norm=nn.LayerNorm(n_embd),
-                attention=SelfAttention(n_embd, n_head, kernel=kernel, dropout=dropout),
-                mlp_norm=nn.LayerNorm(n_embd),
-                mlp=MLP(n_embd, dropout=dropout),
-            )
-            for _ in range(n_layer)
+        super().__init__(
+            config | {"attention": kernel},
+            positions=LearnedPositions(block_size, n_embd),
+            blocks=(
+                Block(
+                    attention_norm=nn.LayerNorm(n_embd),
+                    attention=SelfAttention(n_embd, n_head, kernel=kernel, dropout=dropout),
+                    mlp_norm=nn.LayerNorm(n_embd),
+                    mlp=MLP(n_embd, dropout=dropout),
+                )
+                for _ in range(n_layer)
+            ),
+            norm=nn.LayerNorm(n_embd),
         )
-        self.norm = nn.LayerNorm(n_embd)
-        self.head = nn.Linear(n_embd, vocab_size, bias=False)
-        INITIALISATIONS[init](self, n_layer)
-        if tie_embeddings:
-            self.head.weight = self.token_embedding.weight
