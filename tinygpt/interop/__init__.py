@@ -1,1 +1,1 @@
-"""To other projects' formats."""
+"""To and from other projects' formats."""
