@@ -22,8 +22,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from tinygpt.config import UsageError, one_line, unknown_key
-from tinygpt.errors import UserError
+from tinygpt.config import UsageError, unknown_key
+from tinygpt.errors import UserError, one_line
 
 CONF = Path(__file__).resolve().parent / "conf"
 DIVERGED = 1e3  # bits per byte that a sweep is told of a run without a finite result: a sampler needs a number

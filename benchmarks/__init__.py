@@ -1,7 +1,11 @@
 """Measurements, each a module to run: `python -m benchmarks.NAME`. What they gave is in LOG.md and results/."""
 
+import json
 import os
 import platform
+import shlex
+import sys
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,6 +22,19 @@ def machine(*packages: str) -> dict[str, str | int | float]:
         "cpu": names[0] if names else platform.processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "memory_gib": round(memory, 1),
+        "threads": os.environ.get("OMP_NUM_THREADS", "not set"),
         "python": platform.python_version(),
         **{package: version(package) for package in packages},
     }
+
+
+def save(file: Path, facts: dict[str, str | int | float], **results: object) -> None:
+    """Write results as JSON, with the command, the day and the machine that they are of."""
+    module = Path(sys.argv[0]).stem
+    content = {
+        "command": f"python -m benchmarks.{module} {shlex.join(sys.argv[1:])}".strip(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": facts,
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(content | results, indent=1) + "\n", encoding="utf-8")

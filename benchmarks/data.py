@@ -17,7 +17,6 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from itertools import cycle, islice
@@ -28,23 +27,23 @@ from datasets import Dataset, disable_progress_bars, load_from_disk
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
-from benchmarks import machine
+from benchmarks import machine, save
 from tinygpt.data.corpus import texts
+from tinygpt.data.encoding import encode
 from tinygpt.data.python_stdlib import PythonStdlib
-from tinygpt.data.token_file import encode
 from tinygpt.tokenizers import BPETokenizer, ByteTokenizer, CharTokenizer, PretrainedTokenizer, Tokenizer
 
 Contender = Callable[[], float]  # does the work once and returns the seconds it took
 
 
-def repeat(texts: list[str], n_bytes: int) -> list[str]:
+def repeat(files: list[str], n_bytes: int) -> list[str]:
     """The texts, again and again, until they hold so many bytes of UTF-8."""
-    sizes = cycle([len(text.encode()) for text in texts])
+    sizes = cycle([len(text.encode()) for text in files])
     n = 0
     while n_bytes > 0:
         n_bytes -= next(sizes)
         n += 1
-    return list(islice(cycle(texts), n))
+    return list(islice(cycle(files), n))
 
 
 def read(file: Path) -> float:
@@ -163,16 +162,8 @@ def main() -> None:
     for name, (best, median) in rates.items():
         print(f"{name:36}{best:9,.2f}{median:9,.2f}")
     if args.out:
-        results = {
-            "command": f"python -m benchmarks.data --megabytes {args.megabytes} --rounds {args.rounds}",
-            "date": datetime.now(UTC).date().isoformat(),
-            "machine": facts,
-            "megabytes": size,
-            "documents": len(documents),
-            "megabytes_per_second": {name: {"best": best, "median": m} for name, (best, m) in rates.items()},
-        }
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        found = {name: {"best": best, "median": median} for name, (best, median) in rates.items()}
+        save(args.out, facts, megabytes=size, documents=len(documents), megabytes_per_second=found)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m benchmarks.families --shakespeare FOLDER --out benchmarks/results/families.json
 
 Each entry is a `train.py` with its defaults, only as many steps as the FLOPs allow, validated once, after the last
-step, on the same text whatever the tokenizer. FOLDER is a local copy of tiny_shakespeare; without it the Hub is asked.
+step, on as much text whatever the tokenizer. FOLDER is a local copy of tiny_shakespeare; without it the Hub is asked.
 What is in FILE already is not run again. --time adds what a step takes, all of them taking turns; run that on a
 machine that does nothing else.
 """
@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -24,7 +23,7 @@ from pathlib import Path
 import torch
 from datasets import disable_progress_bars
 
-from benchmarks import machine
+from benchmarks import machine, save
 from tinygpt.data.corpus import Splits, texts
 from tinygpt.data.hub import Hub
 from tinygpt.data.python_stdlib import PythonStdlib
@@ -134,10 +133,11 @@ def main() -> None:
     args = p.parse_args()
     disable_progress_bars()
 
-    results = json.loads(args.out.read_text()) if args.out.exists() else {"runs": []}
-    results |= {"machine": machine("torch", "tokenizers"), "flops": args.flops, "overrides": args.overrides}
-    results["date"] = datetime.now(UTC).date().isoformat()
-    runs: list[dict] = results["runs"]
+    facts_here = machine("torch", "tokenizers")
+    settings = {"flops": args.flops, "overrides": args.overrides}
+    runs: list[dict] = json.loads(args.out.read_text())["runs"] if args.out.exists() else []
+    if any(r[key] != value for r in runs for key, value in settings.items()):
+        p.error(f"{args.out} holds runs of other FLOPs or overrides; name another file")
     models: dict[str, GPT] = {}
     for (corpus, (data, splits)), (tokenizer, train) in product(corpora(args.shakespeare).items(), TOKENIZERS.items()):
         found = facts(splits, train)
@@ -155,14 +155,14 @@ def main() -> None:
                 max_val_tokens = round(VAL_BYTES / found["bytes_per_token"])
                 summary = run(arguments, seed, max_steps, max_val_tokens, args.overrides)
                 reached = {k: summary[k] for k in ("val_loss", "val_bits_per_byte", "n_parameters", "tokens_seen")}
-                runs.append(key | found | reached | {"max_steps": max_steps})
+                runs.append(key | found | reached | settings | {"max_steps": max_steps})
                 print(runs[-1], file=sys.stderr, flush=True)
-                args.out.write_text(json.dumps(results, indent=1) + "\n")
+                save(args.out, facts_here, runs=runs)
     for name, seconds in (seconds_per_step(models) if args.time else {}).items():
         for r in runs:
             if f"{r['corpus']} {r['family']} {r['tokenizer']}" == name:
                 r["seconds"] = seconds * r["max_steps"]
-    args.out.write_text(json.dumps(results, indent=1) + "\n")
+    save(args.out, facts_here, runs=runs)
     print(table(runs))
 
 

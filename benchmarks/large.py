@@ -8,21 +8,19 @@ and of all that it starts (pages that they share are counted for each). Linux al
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import machine
+from benchmarks import machine, save
 
 ROOT = Path(__file__).parents[1]
 BLOCK = 10**6  # bytes, about, of text generated at a time
@@ -102,14 +100,14 @@ def main() -> None:
     figures = []
     with tempfile.TemporaryDirectory() as folder:
         corpora = write(Path(folder) / "corpus", round(args.gigabytes * 1e9))
-        for (form, data), tokenizer, processes in product(corpora.items(), args.tokenizers, args.processes):
+        for form, tokenizer, processes in ((f, t, n) for f in corpora for t in args.tokenizers for n in args.processes):
             with tempfile.TemporaryDirectory() as caches:
-                found = measure(data, tokenizer, processes, Path(caches))
+                found = measure(corpora[form], tokenizer, processes, Path(caches))
             figures.append({"form": form, "tokenizer": tokenizer, "processes": processes} | found)
             peak, seconds = found["peak_mb"], found["seconds"]
             print(f"| {form} | {tokenizer} | {processes} | {peak:,.0f} MB | {seconds:,.0f} |", flush=True)
     if args.out:
-        args.out.write_text(json.dumps({"machine": facts, "gigabytes": args.gigabytes, "runs": figures}, indent=1))
+        save(args.out, facts, gigabytes=args.gigabytes, runs=figures)
 
 
 if __name__ == "__main__":

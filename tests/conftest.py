@@ -13,7 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 import train
 from tinygpt import checkpoint
 from tinygpt.config import target
-from tinygpt.data.token_file import TokenFile, encode
+from tinygpt.data.encoding import encode
+from tinygpt.data.token_file import TokenFile
 from tinygpt.model import GPT
 from tinygpt.tokenizers import ByteTokenizer, CharTokenizer
 

@@ -11,6 +11,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from tinygpt.errors import one_line
+
 Config = dict[str, Any]
 
 STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)  # "3" is no int; a library's own types pass
@@ -89,8 +91,3 @@ def construct(group: str, constructor: Any, keywords: Config) -> Any:
         return constructor(**keywords)
     except ValueError as error:
         raise UsageError(f"{group}: {one_line(error)}".lstrip(": ")) from error
-
-
-def one_line(error: BaseException) -> str:
-    """An error's message without line breaks, or its name where it has none."""
-    return " ".join(str(error).split()) or type(error).__name__

@@ -3,3 +3,8 @@
 
 class UserError(Exception):
     """A user's mistake, or a fact of the user's files, in one line: what is wrong, what is allowed, what to do."""
+
+
+def one_line(error: BaseException) -> str:
+    """An error's message without line breaks, or its name where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -2,6 +2,8 @@
 
 import pytest
 from datasets import Dataset
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tinygpt.data import corpus
 from tinygpt.data.corpus import hold_out, rows, slices, texts
@@ -22,6 +24,14 @@ def test_slices_hold_all_rows_in_order_and_begin_where_asked(monkeypatch: pytest
         assert sum(1 for _ in slices(part)) > 5
         assert [row["text"] for piece in slices(part) for row in piece] == list(part["text"])
         assert [row["text"] for piece in slices(part, first=7) for row in piece] == list(part["text"])[7:]
+
+
+def test_slices_are_bounded_also_where_rows_are_of_very_unequal_length(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(corpus, "SLICE", 1000)
+    documents = Dataset.from_dict({"text": ["x" * n for n in [1] * 3000 + [900] * 5 + [5000] + [1] * 100]})
+    sizes = [sum(map(len, part["text"])) for part in slices(documents)]
+    assert sum(sizes) == 3000 + 4500 + 5000 + 100
+    assert sorted(sizes)[-2:] == [1000, 5000]
 
 
 def test_of_few_documents_each_ones_end_is_held_out():
@@ -59,9 +69,32 @@ def test_of_many_documents_a_seeded_share_is_held_out_whole():
     assert list(rows(hold_out(pieces, 0.25, seed=1).validation)) != list(rows(split.validation))
 
 
-def test_a_corpus_without_documents_is_an_error():
-    with pytest.raises(UserError, match="the corpus has no documents"):
-        hold_out(Dataset.from_dict({"text": []}), 0.1)
+@given(n=st.integers(20, 300), fraction=st.floats(0.001, 0.999), seed=st.integers(0, 5))
+def test_every_share_of_every_number_of_documents_can_be_held_out(n: int, fraction: float, seed: int):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus, "RUNS", 7)
+        split = hold_out(Dataset.from_dict({"text": [str(i) for i in range(n)]}), fraction, seed)
+    train, validation = list(split.train["text"]), list(split.validation["text"])
+    assert len(validation) == min(max(1, round(n * fraction)), n - 1)
+    assert train == sorted(train, key=int)
+    assert sorted([*train, *validation], key=int) == [str(i) for i in range(n)]
+
+
+def test_runs_of_documents_come_from_all_over_the_corpus_in_a_drawn_order(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(corpus, "RUNS", 5)
+    validation = hold_out(Dataset.from_dict({"text": [str(i) for i in range(1000)]}), 0.1).validation
+    firsts = [int(text) for text in validation["text"]][::20]
+    assert sorted(first // 200 for first in firsts) == [0, 1, 2, 3, 4]
+    assert firsts != sorted(firsts)
+
+
+def test_documents_without_text_do_not_count():
+    documents = Dataset.from_dict({"text": [None] * 16 + ["abcdefghij"] * 4})
+    split = hold_out(documents, 0.1)  # four are few
+    assert list(texts(split.validation)) == ["j"] * 4
+    for nothing in ([], [None], [""] * 50):
+        with pytest.raises(UserError, match="the corpus has no documents with text"):
+            hold_out(Dataset.from_dict({"text": nothing}), 0.1)
 
 
 @pytest.mark.parametrize(

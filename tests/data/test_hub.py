@@ -33,8 +33,26 @@ def test_a_validation_split_is_used_and_null_rows_are_left_out(folder: Path):
 
 
 def test_splits_and_columns_are_chosen(folder: Path):
-    hub = Hub(path=str(folder), split="test", val_split="validation+test", text_column="title")
-    assert split_texts(hub) == (["title d"], ["title c", "title d"])
+    hub = Hub(path=str(folder), split="train", val_split="validation+test", text_column="title")
+    assert split_texts(hub) == (["title a", "title None", "title b"], ["title c", "title d"])
+
+
+def test_no_document_is_trained_on_and_validated_on(folder: Path):
+    assert split_texts(Hub(path=str(folder), split="validation", val_fraction=0.01)) == (["c"], [])
+    train, validation = split_texts(Hub(path=str(folder), split="train+validation", val_fraction=0.01))
+    assert (train, validation) == (["a", "b", "c"], [])
+    with pytest.raises(UserError, match="data.split and data.val_split both name test; name other parts"):
+        Hub(path=str(folder), split="train+test", val_split="validation+test").splits()
+
+
+def test_a_damaged_file_is_told_with_its_cause(folder: Path):
+    file = next(folder.glob("train-*"))
+    data = bytearray(file.read_bytes())
+    data[4:60] = b"x" * 56  # its first page
+    file.write_bytes(data)
+    with pytest.raises(UserError, match="data.path=.* cannot be read: .+") as error:
+        Hub(path=str(folder)).splits()
+    assert "An error occurred while generating" not in str(error.value)
 
 
 def test_without_a_validation_split_documents_are_held_out(tmp_path: Path):

@@ -36,6 +36,7 @@ def test_a_folder_a_glob_and_a_list_name_every_file_once(folder: Path):
     assert names(find_files(str(folder)), folder) == ["[e].txt", "a.txt", "b.txt", "more/c.md"]
     assert names(find_files(f"{folder}/*.txt"), folder) == ["[e].txt", "a.txt", "b.txt"]
     assert names(find_files([f"{folder}/**/*.md"]), folder) == ["more/c.md"]
+    assert len(find_files([str(folder), f"{folder}/more/../a.txt"])) == 4
     assert names(find_files([f"{folder}/b.txt", f"{folder}/[e].txt", str(folder)]), folder) == [
         "b.txt",
         "[e].txt",
@@ -169,6 +170,22 @@ def test_a_large_file_is_one_document_in_pieces(tmp_path: Path, text: str, monke
     assert [end for _, end in pieces] == ([False] * (len(pieces) // 2 - 1) + [True]) * 2
 
 
+def test_a_file_is_read_as_what_its_name_says(tmp_path: Path):
+    loud, pretty = tmp_path / "ROWS.JSONL", tmp_path / "package.json"
+    loud.write_text('{"text": "a row"}\n')
+    pretty.write_text('{\n  "name": "x"\n}')
+    assert list(texts(read_documents([loud, pretty]))) == ["a row", '{\n  "name": "x"\n}']
+    assert read(loud, lines=True) == ['{"text": "a row"}']
+
+
+def test_other_reading_is_another_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file = tmp_path / "a.txt"
+    file.write_text("text")
+    before = read_documents([file])
+    monkeypatch.setattr(readers, "VERSION", readers.VERSION + 1)
+    assert read_documents([file])._fingerprint != before._fingerprint
+
+
 def test_a_changed_file_is_read_again(tmp_path: Path):
     file = tmp_path / "a.txt"
     file.write_text("before")
@@ -184,3 +201,21 @@ def test_a_file_that_is_not_utf8_is_named_with_the_place(tmp_path: Path):
     for corpus in (TextFiles, Lines):
         with pytest.raises(UserError, match=r"bad\.txt is not UTF-8 text: byte 0xe9 at offset 12, line 2"):
             corpus(files=[str(good), str(bad)]).splits()
+
+
+@pytest.mark.parametrize(
+    ("data", "byte", "offset", "line"),
+    [
+        (b"\n\n" + "é".encode() * 9 + b"\xff", "ff", 20, 3),
+        (b"ab\nc" + "李".encode()[:2], "e6", 4, 2),  # cut off at the end
+        (b"1234567" + "李".encode()[:1] + b"\n", "e6", 7, 1),
+    ],
+)
+def test_a_wrong_byte_is_found_wherever_the_blocks_end(
+    tmp_path: Path, data: bytes, byte: str, offset: int, line: int, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "bad.txt"
+    file.write_bytes(data)
+    for size in range(1, 9):
+        monkeypatch.setattr(readers, "PIECE", size)
+        assert f"byte 0x{byte} at offset {offset}, line {line};" in readers._not_utf8(file)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from tinygpt.errors import UserError
 from tinygpt.tokenizers import BPETokenizer, PretrainedTokenizer, Unknown
@@ -65,7 +65,7 @@ def test_a_unigram_file_never_gives_its_end_of_text_for_text():
     assert load(unigram(), unknown="skip").encode("ab</s>bé").tolist() == [5, 4]
     assert load(unigram(), unknown="replace").encode("ab</s>bé").tolist() == [5, 0, 4, 0]
     for text, what in (("ab</s>b", "'</s>' at character 2"), ("abé", "'é' at character 2")):
-        with pytest.raises(UserError, match=rf"{what} is not in the tokenizer's vocabulary; .*unknown=skip"):
+        with pytest.raises(UserError, match=rf"{what} is not text that this tokenizer has ids for; .*unknown=skip"):
             load(unigram()).encode(text)
 
 
@@ -138,3 +138,24 @@ def test_an_end_of_text_that_the_file_lacks_is_named():
         load(byte_level(), "<stop>")
     with pytest.raises(ValueError, match="unknown must be error, skip or replace, got 'drop'"):
         load(byte_level(), unknown="drop")  # type: ignore[arg-type]
+
+
+def test_a_file_that_would_lose_text_without_a_word_is_refused():
+    library = Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    library.train_from_iterator(["abc abc"], trainers.BpeTrainer(special_tokens=["<|endoftext|>"], show_progress=False))
+    for unknown in ("error", "replace"):
+        with pytest.raises(UserError, match="would be lost without a word; tokenizer.unknown=skip allows that"):
+            load(library, unknown=unknown)
+    assert load(library, unknown="skip").encode("abc xyz").tolist() == library.encode("abc ").ids
+
+
+@pytest.mark.parametrize("unknown", ["error", "skip", "replace"])
+def test_a_model_without_an_unknown_token_says_so_in_one_line(unknown):
+    library = Tokenizer(models.WordLevel({"a": 0, "</s>": 1}, unk_token="<unk>"))
+    library.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = load(library, unknown=unknown)
+    assert tokenizer.encode("a a").tolist() == [0, 0]
+    with pytest.raises(UserError, match="the tokenizer has no ids for some of the text"):
+        tokenizer.encode("a b")

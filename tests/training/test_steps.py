@@ -192,6 +192,13 @@ def test_padded_and_packed_documents_have_the_same_loss_per_token(token_file):
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
+def test_one_batch_weighs_the_same_however_often_it_is_accumulated(token_file):
+    run = Run(token_file, texts=NAMES, layout="padded", max_steps=1, overfit=True, accumulate=3, log_every=1).fit()
+    batch = run.data.train_batches()[0]
+    assert batch.weight == 1.0
+    assert run.metrics.tokens_seen == 3 * batch.n_targets
+
+
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 def test_documents_are_learned_in_rows_of_their_own(token_file, layout):
     run = Run(token_file, texts=NAMES, layout=layout, max_steps=150, eval_every=150, lr=2e-2).fit()

@@ -1,1 +1,1 @@
-"""From text to batches: corpora, token files, windows, and the Lightning module around them."""
+"""From text to batches: corpora, token files, layouts, batches, and the Lightning module around them."""

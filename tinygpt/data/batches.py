@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from tinygpt.data.layouts import Layout, Segments, runs
+from tinygpt.data.layouts import Layout, Segments, consecutive
 from tinygpt.data.token_file import TokenFile
 from tinygpt.model.loss import NOT_COUNTED
 
@@ -102,8 +102,8 @@ class ValBatches(Dataset[Batch]):
 def _cut(ids: np.ndarray, layout: Layout, segments: Segments) -> Batch:
     row, column, begin, length = segments
     shape = int(row[-1]) + 1, layout.width or int((column + length).max())
-    place = runs(begin, length) % (len(ids) - 1)  # the stream is a ring
-    where = np.repeat(row, length), runs(column, length)
+    place = consecutive(begin, length) % (len(ids) - 1)  # the stream is a ring
+    where = np.repeat(row, length), consecutive(column, length)
     # Where nothing is: an id that exists, no target, a document of its own.
     inputs, targets = np.full(shape, int(ids[0])), np.full(shape, NOT_COUNTED)
     inputs[where], targets[where] = ids[place], ids[place + 1]

@@ -11,6 +11,7 @@ from itertools import pairwise, repeat
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, concatenate_datasets
 
@@ -18,7 +19,8 @@ from tinygpt.errors import UserError
 
 FEW = 20  # documents, under which a share of whole ones would be far from the share that is asked for
 RUNS = 32  # in which documents are held out, at most
-SLICE = 16 * 2**20  # bytes of text that are looked at at a time, about
+SLICE = 16 * 2**20  # bytes of text that are looked at at a time
+SLICE_ROWS = 2**18  # rows, at most
 
 LayoutName = Literal["windows", "padded", "packed"]
 LongDocuments = Literal["cut", "truncate"]
@@ -27,8 +29,8 @@ LongDocuments = Literal["cut", "truncate"]
 class Splits(NamedTuple):
     """Documents as Hugging Face datasets with a `text` column, a document a row.
 
-    Where there is a bool column `end`, a document may be several rows: it ends with the row that says so, or with the
-    dataset. Rows without text are left out.
+    Where there is a bool column `end`, a document may be several rows: it ends with the row that says so, which has
+    text, or with the dataset. Rows without text are left out.
     """
 
     train: Dataset
@@ -90,16 +92,23 @@ class Corpus(ABC):
         """
 
 
+def row_bytes(documents: Dataset) -> np.ndarray:
+    """How many bytes of text each row has, (N,); learned from where the texts lie, without reading them."""
+    column = documents.with_format("arrow")[:]["text"].cast(pa.large_string())
+    return pc.fill_null(pc.call_function("binary_length", [column]), 0).to_numpy()
+
+
 def slices(documents: Dataset, first: int = 0) -> Iterator[Dataset]:
-    """The rows from `first` on, in parts of about SLICE bytes, each with a memory map of its own.
+    """The rows from `first` on, in parts of no more than SLICE bytes of text, or of one row.
 
     What has been read of a memory map stays resident until the map is closed; pickling carries the path of the file
-    and the place in it, so that a copy maps the file anew, here or in another process.
+    and the place in it, so that a copy has a map of its own, here or in another process.
     """
-    table = documents.data
-    step = max(1, SLICE * table.num_rows // max(1, table.nbytes))
-    for start in range(first, len(documents), step):
-        yield pickle.loads(pickle.dumps(documents.select(range(start, min(start + step, len(documents))))))
+    while first < len(documents):
+        ahead = documents.select(range(first, min(first + SLICE_ROWS, len(documents))))
+        n = max(1, int(np.searchsorted(np.cumsum(row_bytes(ahead)), SLICE, side="right")))
+        yield pickle.loads(pickle.dumps(ahead.select(range(n))))
+        first += n
 
 
 def rows(documents: Dataset) -> Iterator[tuple[str, bool]]:
@@ -122,30 +131,34 @@ def hold_out(documents: Dataset, fraction: float, seed: int = 0) -> Splits:
     A share of the documents is drawn at random; of documents too few for that, each one's end is held out.
 
     Raises:
-        UserError: there is no document.
+        UserError: no document has text.
     """
-    if len(documents) == 0:
-        raise UserError("the corpus has no documents")
-    bounds = np.arange(len(documents) + 1)  # rows where documents begin, and the end
+    has_text = row_bytes(documents) > 0
+    ends = np.ones(len(documents), dtype=bool)
     if "end" in documents.column_names:
-        ends = np.flatnonzero(documents.data.column("end").to_numpy()) + 1
-        bounds = np.unique(np.concatenate([[0], ends, [len(documents)]]))
-    if len(bounds) - 1 < FEW:
+        ends = documents.data.column("end").to_numpy()
+    document = np.cumsum(ends) - ends  # of each row
+    numbers, firsts = np.unique(document[has_text], return_index=True)  # of the documents that have text
+    if len(numbers) == 0:
+        raise UserError("the corpus has no documents with text")
+    bounds = np.append(np.flatnonzero(has_text)[firsts], len(documents))  # rows where documents begin, and the end
+    if len(numbers) < FEW:
         return _hold_out_ends(documents, bounds.tolist(), fraction)
     return _hold_out_runs(documents, bounds, fraction, np.random.default_rng(seed))
 
 
 def _hold_out_runs(documents: Dataset, bounds: np.ndarray, fraction: float, rng: np.random.Generator) -> Splits:
-    """Draw a run of documents out of each of RUNS equal parts: where rows stay together, so do reads of them.
+    """Draw RUNS runs of neighbouring documents, spread over the corpus: what lies together is read together.
 
-    Up to so many documents each run is a single one.
+    Where so few are held out each run is a single document. The runs' order is drawn too, so that the first
+    `max_val_tokens` of them are a fair sample.
     """
     n = len(bounds) - 1
     n_validation = min(max(1, round(n * fraction)), n - 1)
     n_runs = min(n_validation, RUNS)
-    parts = np.linspace(0, n, n_runs + 1).astype(int)
-    lengths = np.diff(np.linspace(0, n_validation, n_runs + 1).astype(int))
-    starts = parts[:-1] + rng.integers(np.diff(parts) - lengths + 1)
+    lengths, free = (np.diff(np.linspace(0, m, n_runs + 1).astype(int)) for m in (n_validation, n - n_validation))
+    sizes = lengths + free
+    starts = np.cumsum(sizes) - sizes + rng.integers(free + 1)
     train, validation = [], []
     row = 0
     for start, stop in zip(bounds[starts].tolist(), bounds[starts + lengths].tolist(), strict=True):
@@ -153,7 +166,7 @@ def _hold_out_runs(documents: Dataset, bounds: np.ndarray, fraction: float, rng:
         validation += _rows(documents, start, stop)
         row = stop
     train += _rows(documents, row, len(documents))
-    return Splits(concatenate_datasets(train), concatenate_datasets(validation))
+    return Splits(concatenate_datasets(train), concatenate_datasets([validation[i] for i in rng.permutation(n_runs)]))
 
 
 def _hold_out_ends(documents: Dataset, bounds: list[int], fraction: float) -> Splits:

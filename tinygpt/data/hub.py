@@ -9,10 +9,11 @@ from pathlib import Path
 import datasets
 import numpy as np
 from datasets import Dataset
+from datasets.exceptions import DatasetGenerationError
 
 from tinygpt.data.corpus import Corpus, Splits, hold_out
 from tinygpt.data.readers import ROWS_AT_A_TIME, check_column
-from tinygpt.errors import UserError
+from tinygpt.errors import UserError, one_line
 
 
 @dataclass(kw_only=True)
@@ -23,8 +24,8 @@ class Hub(Corpus):
         path: OWNER/NAME on the Hub, or a local folder.
         name: the configuration, where the dataset has several.
         split: the training split.
-        val_split: the validation split; "a+b" joins two; None: "validation" where there is one, else documents held
-            out of the training split.
+        val_split: the validation split; "a+b" joins two; None: "validation" where there is one and `split` does not
+            name it, else documents held out of the training split.
         text_column: the column that holds the text.
         running_text: the rows are the lines of one text, not documents.
         revision: a branch, tag or commit of the dataset's repository.
@@ -39,18 +40,19 @@ class Hub(Corpus):
     revision: str | None = None
 
     def splits(self) -> Splits:
+        both = _terms(self.split) & _terms(self.val_split or "")
+        if both:
+            raise UserError(f"data.split and data.val_split both name {', '.join(both)}; name other parts")
         try:
-            val_split = self.val_split
-            if val_split is None and "validation" in datasets.get_dataset_split_names(
-                self._path, self.name, revision=self.revision
-            ):
-                val_split = "validation"
-            train = self._load(self.split)
-            if val_split is None:
-                return hold_out(train, self.val_fraction)
-            return Splits(train, self._load(val_split))
+            names = datasets.get_dataset_split_names(self._path, self.name, revision=self.revision)
+            train, validation = self._load(self.split), None
+            if self.val_split is not None or ("validation" in names and "validation" not in self.split):
+                validation = self._load(self.val_split or "validation")
+        except DatasetGenerationError as error:  # a damaged file, a full disk
+            raise UserError(f"data.path={self.path} cannot be read: {one_line(error.__cause__ or error)}") from error
         except (OSError, ValueError) as error:  # how the library says: no such dataset, configuration, split, network
-            raise UserError(f"data.path={self.path} cannot be read: {' '.join(str(error).split())}") from error
+            raise UserError(f"data.path={self.path} cannot be read: {one_line(error)}") from error
+        return hold_out(train, self.val_fraction) if validation is None else Splits(train, validation)
 
     @property
     def _path(self) -> str:
@@ -69,3 +71,7 @@ class Hub(Corpus):
         if self.running_text:
             documents = documents.add_column("end", np.zeros(len(documents), dtype=bool))  # type: ignore[arg-type]
         return documents
+
+
+def _terms(split: str) -> set[str]:
+    return {term.strip() for term in split.split("+")} - {""}

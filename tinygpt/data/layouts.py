@@ -55,7 +55,7 @@ class Layout(ABC):
         """Where the segments of these rows, (B,), lie."""
 
 
-def runs(start: np.ndarray, length: np.ndarray) -> np.ndarray:
+def consecutive(start: np.ndarray, length: np.ndarray) -> np.ndarray:
     """start[0], start[0] + 1, … so many as length[0] says, then the same from start[1], …"""
     before = np.cumsum(length) - length
     return np.repeat(start - before, length) + np.arange(length.sum())
@@ -93,7 +93,7 @@ class Padded(Layout):
     def __init__(
         self, tokens: TokenFile, block_size: int, truncate: bool = False, max_targets: int | None = None
     ) -> None:
-        self.begin, self.length = _pieces(tokens, block_size, truncate)
+        self.begin, self.length = _cut_documents(tokens, block_size, truncate)
         if max_targets is not None:
             before = np.cumsum(self.length) - self.length
             (kept,) = np.nonzero(before < max_targets)
@@ -126,7 +126,7 @@ class Packed(Layout):
     def segments(self, rows: np.ndarray, phase: int) -> Segments:  # noqa: ARG002 - there is one
         count = self.first[rows + 1] - self.first[rows]
         row = np.repeat(np.arange(len(rows)), count)
-        piece = runs(self.first[rows], count)
+        piece = consecutive(self.first[rows], count)
         length = self.length[piece]
         before = np.cumsum(length) - length  # targets of all rows in front
         return Segments(row, before - np.repeat(before[np.cumsum(count) - count], count), self.begin[piece], length)
@@ -135,7 +135,7 @@ class Packed(Layout):
 LAYOUTS: dict[str, type[Layout]] = {"windows": Windows, "padded": Padded, "packed": Packed}
 
 
-def _pieces(tokens: TokenFile, block_size: int, truncate: bool) -> tuple[np.ndarray, np.ndarray]:
+def _cut_documents(tokens: TokenFile, block_size: int, truncate: bool) -> tuple[np.ndarray, np.ndarray]:
     """Where the documents' pieces of at most block_size targets begin, and how long they are; the end counts too."""
     ends, n = [], 0
     for ids in tokens.parts():
@@ -146,25 +146,28 @@ def _pieces(tokens: TokenFile, block_size: int, truncate: bool) -> tuple[np.ndar
     if truncate:
         return begin, np.minimum(length, block_size)
     count = -(-length // block_size)
-    offset = runs(np.zeros_like(count), count) * block_size
+    offset = consecutive(np.zeros_like(count), count) * block_size
     return np.repeat(begin, count) + offset, np.minimum(block_size, np.repeat(length, count) - offset)
 
 
 def _pack(length: np.ndarray, block_size: int) -> tuple[np.ndarray, np.ndarray]:
     """An order of the pieces in which rows follow each other, and where in it each row begins, the end included."""
     by_length = np.argsort(length, kind="stable")
-    bounds = np.searchsorted(length[by_length], np.arange(block_size + 2))
-    left = {n: by_length[bounds[n] : bounds[n + 1]].tolist() for n in range(1, block_size + 1)}
-    lengths = [n for n in left if left[n]]  # that some piece has, ascending
-    order: list[int] = []
-    first = [0]
+    bounds = np.searchsorted(length[by_length], np.arange(block_size + 2)).tolist()
+    first, left = bounds[:-1], bounds[1:]  # in by_length, the pieces of length n: those that are left end at left[n]
+    lengths = [n for n in range(1, block_size + 1) if left[n] > first[n]]  # that some piece has, ascending
+    order = np.empty_like(by_length)
+    begins = [0]
+    n_placed = 0
     while lengths:
         room = block_size
         while room and (i := bisect_right(lengths, room)):
             n = lengths[i - 1]
-            order.append(left[n].pop())
+            left[n] -= 1
+            order[n_placed] = by_length[left[n]]
+            n_placed += 1
             room -= n
-            if not left[n]:
+            if left[n] == first[n]:
                 del lengths[i - 1]
-        first.append(len(order))
-    return np.array(order), np.array(first)
+        begins.append(n_placed)
+    return order, np.array(begins)

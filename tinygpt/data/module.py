@@ -16,7 +16,7 @@ from tinygpt.errors import UserError
 
 
 class TextDataModule(pl.LightningDataModule):
-    """Endless training batches, and the validation windows.
+    """Endless training batches, and the validation batches.
 
     The training loader has no end and knows no epochs of Lightning's: the number of steps ends a run, accumulation
     never meets a short last batch, and batch k is the same whatever came before.
@@ -29,7 +29,7 @@ class TextDataModule(pl.LightningDataModule):
         accumulate: batches in an optimizer step.
 
     Raises:
-        UserError: the training split is shorter than one window, or there is nothing to validate on.
+        UserError: there is nothing to train or to validate on, or windows are longer than the training text.
     """
 
     def __init__(
@@ -62,7 +62,8 @@ class TextDataModule(pl.LightningDataModule):
         self.val_layout = layout(validation, block_size, truncate, corpus.max_val_tokens)
 
     def train_batches(self) -> TrainBatches:
-        return TrainBatches(self.train, self.train_layout, self.corpus.batch_size, self.seed, self.accumulate)
+        accumulate = 1 if self.corpus.overfit else self.accumulate  # the same batch weighs the same each time
+        return TrainBatches(self.train, self.train_layout, self.corpus.batch_size, self.seed, accumulate)
 
     def val_batches(self) -> ValBatches:
         return ValBatches(self.validation, self.val_layout, self.corpus.batch_size)

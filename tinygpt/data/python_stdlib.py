@@ -38,6 +38,8 @@ class PythonStdlib(Corpus):
             )
         validation = sorted((name for name in names if _share(name) < self.val_fraction), key=_share)
         train = [name for name in names if _share(name) >= self.val_fraction]
+        if not train or not validation:
+            raise UserError(f"data.val_fraction={self.val_fraction} leaves no file for training or for validation")
         return Splits(*(read_documents([root / name for name in part]) for part in (train, validation)))
 
 

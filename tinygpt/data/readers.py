@@ -1,5 +1,6 @@
 """The reading of files, by what they are: plain text, JSON lines, Parquet; streamed, whatever their size."""
 
+import codecs
 import glob
 import hashlib
 import json
@@ -12,9 +13,10 @@ import pyarrow.parquet as pq
 from datasets import Dataset, Features, Value
 from datasets.exceptions import DatasetGenerationError
 
-from tinygpt.errors import UserError
+from tinygpt.errors import UserError, one_line
 from tinygpt.tokenizers.base import last_safe_cut
 
+VERSION = 1  # of the reading: raise it when the same files become other rows
 ROWS = Features({"text": Value("large_string"), "end": Value("bool")})  # see `Splits`
 # In a dataset on disk: to open one is to touch each batch of it, and what lies around that becomes resident.
 ROWS_AT_A_TIME, PIECES_AT_A_TIME = 10_000, 16
@@ -28,9 +30,9 @@ def find_files(patterns: str | Sequence[str]) -> list[Path]:
     """The files that names, folders and glob patterns stand for: in order, sorted within each, each file once.
 
     Raises:
-        UserError: one of them stands for no file.
+        UserError: one of them stands for no file, or there is none of them.
     """
-    found: dict[Path, None] = {}
+    found: dict[Path, Path] = {}
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         if not pattern:
             raise UserError("data.files holds an empty name; name files, a folder or a glob pattern")
@@ -44,34 +46,35 @@ def find_files(patterns: str | Sequence[str]) -> list[Path]:
         files = sorted(f for f in files if f.is_file())
         if not files:
             raise UserError(f"data.files: there is no file {pattern!r}; name files, a folder or a glob pattern")
-        found.update(dict.fromkeys(files))
-    return list(found)
+        for file in files:
+            found.setdefault(file.resolve(), file)
+    if not found:
+        raise UserError("data.files names no file; name files, a folder or a glob pattern")
+    return list(found.values())
 
 
 def read_documents(files: Sequence[Path], *, text_column: str = "text", lines: bool = False) -> Dataset:
     """The files' documents as a dataset on disk (see `Splits`), read again when a file's content has changed.
 
-    A `.jsonl`, `.json` or `.parquet` file has a document in each row, another file is one document or, with `lines`,
-    has one in each line.
+    A `.jsonl` or `.parquet` file has a document in each row, another file is one document. With `lines` every file is
+    plain text with a document in each line.
 
     Args:
-        files: where they lie.
+        files: where they lie, at least one.
         text_column: what holds the text in files with rows.
         lines: a document a line.
 
     Raises:
-        UserError: there is no file, or one cannot be read as what it is; the place is named.
+        UserError: one cannot be read as what it is, or there is no text in them; the place is named.
     """
-    if not files:
-        raise UserError("there are no files to read, or data.val_fraction leaves none for training or for validation")
-    content = hashlib.sha256(f"{[file.suffix for file in files]} {text_column} {lines}".encode())
+    content = hashlib.sha256(f"{VERSION} {[file.suffix for file in files]} {text_column} {lines}".encode())
     for file in files:
         try:
             with file.open("rb") as opened:
                 content.update(hashlib.file_digest(opened, "sha256").digest())
         except OSError as error:
             raise UserError(f"{file} cannot be read: {error.strerror}") from error
-    plain = not lines and any(file.suffix not in READERS for file in files)
+    plain = not lines and any(file.suffix.lower() not in READERS for file in files)
     try:
         return Dataset.from_generator(
             _rows_of_files,
@@ -81,18 +84,18 @@ def read_documents(files: Sequence[Path], *, text_column: str = "text", lines: b
             writer_batch_size=PIECES_AT_A_TIME if plain else ROWS_AT_A_TIME,
         )
     except DatasetGenerationError as error:
-        if isinstance(error.__cause__, UserError):
-            raise error.__cause__ from None
-        raise
+        raise (error.__cause__ or error) from None
 
 
 def _rows_of_files(files: Sequence[Path], text_column: str, lines: bool) -> Iterator[dict[str, str | bool]]:
     found = False
     for file in files:
-        if file.suffix in READERS:
-            rows = READERS[file.suffix](file, text_column)
+        if lines:
+            rows = _rows_of_text(file, _lines)
+        elif file.suffix.lower() in READERS:
+            rows = READERS[file.suffix.lower()](file, text_column)
         else:
-            rows = _rows_of_text(file, _lines if lines else _pieces)
+            rows = _rows_of_text(file, _pieces)
         for text, end in rows:
             if text:
                 found = True
@@ -106,20 +109,31 @@ def _rows_of_text(file: Path, cut: Callable[[TextIO], Rows]) -> Rows:
     try:
         with file.open(encoding="utf-8-sig") as opened:  # universal newlines
             yield from cut(opened)
-    except UnicodeDecodeError:
-        data = file.read_bytes()
-        try:
-            data.decode()
-        except UnicodeDecodeError as error:
-            line = data.count(b"\n", 0, error.start) + 1
-            raise UserError(
-                f"{file} is not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start}, line {line};"
-                " convert it, or leave it out by a glob such as 'FOLDER/**/*.txt'"
-            ) from error
+    except UnicodeDecodeError as error:
+        raise UserError(_not_utf8(file)) from error
+
+
+def _not_utf8(file: Path) -> str:
+    """The message for a file that is not UTF-8, with the place of the first wrong byte."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    offset, line = 0, 1
+    with file.open("rb") as opened:
+        while True:
+            block = opened.read(PIECE)
+            try:
+                decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                start = offset + len(block) - len(error.object) + error.start  # the decoder keeps half characters
+                line += error.object.count(b"\n", 0, error.start)
+                return (
+                    f"{file} is not UTF-8 text: byte 0x{error.object[error.start]:02x} at offset {start}, line {line};"
+                    " convert it, or leave it out by a glob such as 'FOLDER/**/*.txt'"
+                )
+            offset, line = offset + len(block), line + block.count(b"\n")
 
 
 def _pieces(opened: TextIO) -> Rows:
-    """One document, in pieces that encode to the same ids as the whole."""
+    """One document, in pieces; where they are parted changes no token of byte-level BPE with GPT-2's words."""
     rest = ""
     while block := opened.read(PIECE):
         rest += block
@@ -167,11 +181,11 @@ def _rows_of_parquet(file: Path, column: str) -> Rows:
             check_column(str(file), column, Features.from_arrow_schema(opened.schema_arrow))
             for batch in opened.iter_batches(batch_size=256, columns=[column]):
                 yield from ((text, True) for text in batch.column(column).to_pylist() if text is not None)
-    except pa.ArrowInvalid as error:
-        raise UserError(f"{file} is not a Parquet file, or it is damaged") from error
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{file} is not a Parquet file, or it is damaged: {one_line(error)}") from error
 
 
-READERS = {".jsonl": _rows_of_json, ".json": _rows_of_json, ".parquet": _rows_of_parquet}
+READERS = {".jsonl": _rows_of_json, ".parquet": _rows_of_parquet}
 
 
 def check_column(where: str, column: str, features: Features) -> None:

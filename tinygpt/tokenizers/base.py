@@ -67,7 +67,7 @@ class Tokenizer(Protocol):
     """Text to ids and back.
 
     A class trains itself on documents (`train`), is rebuilt from `config` (plain values, `unknown` among them), and
-    writes itself as a `tokenizer.json` of the `tokenizers` library, which agrees with it id for id.
+    writes itself as a `tokenizer.json` of the `tokenizers` library, which agrees with it id for id on text.
     """
 
     config: dict[str, Any]

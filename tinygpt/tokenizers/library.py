@@ -45,7 +45,7 @@ class LibraryTokenizer:
 
     def __init__(self, tokenizer_json: str, end_of_text: str | None = None, unknown: Unknown = "error") -> None:
         check_unknown(unknown)
-        self.config = {"tokenizer_json": tokenizer_json, "end_of_text": end_of_text, "unknown": unknown}
+        self.config: dict[str, Any] = {"tokenizer_json": tokenizer_json, "end_of_text": end_of_text, "unknown": unknown}
         self.unknown: Unknown = unknown
         try:
             file = json.loads(tokenizer_json)
@@ -71,6 +71,11 @@ class LibraryTokenizer:
             self.end_of_text = vocabulary[name]
         model = file["model"]
         self._unknown_id = model.get("unk_id", vocabulary.get(model.get("unk_token")))
+        if unknown != "skip" and self._unknown_id is None and _loses_text(file):
+            raise UserError(
+                "this tokenizer.json has neither ids for every text nor an unknown token: what it does not know would"
+                " be lost without a word; tokenizer.unknown=skip allows that"
+            )
         self._cuttable = _splits_as_gpt2_does(file)
         self._words: dict[str, bytes] = {}  # the ids of words met before, as int32
         self._room = KEPT
@@ -87,14 +92,14 @@ class LibraryTokenizer:
             known &= ids != self._unknown_id
         if known.all():
             return ids
-        if self.unknown == "error":
-            start, end = self._library.encode(text, add_special_tokens=False).offsets[int(np.argmin(known))]
-            raise UserError(
-                f"{text[start:end]!r} at character {start} is not in the tokenizer's vocabulary;"
-                " tokenizer.unknown=skip, in sampling --unknown skip, leaves it out"
-            )
         if self.unknown == "replace" and self._unknown_id is not None:
             return np.where(known, ids, np.int32(self._unknown_id))
+        if self.unknown != "skip":
+            start, end = self._library.encode(text, add_special_tokens=False).offsets[int(np.argmin(known))]
+            raise UserError(
+                f"{text[start:end]!r} at character {start} is not text that this tokenizer has ids for;"
+                " tokenizer.unknown=skip, in sampling --unknown skip, leaves it out"
+            )
         return ids[known]
 
     def _encode_words(self, text: str) -> np.ndarray:
@@ -110,7 +115,10 @@ class LibraryTokenizer:
         return ids
 
     def _ask(self, texts: list[str]) -> list[np.ndarray]:
-        encodings = self._library.encode_batch_fast(texts, add_special_tokens=False)
+        try:
+            encodings = self._library.encode_batch_fast(texts, add_special_tokens=False)
+        except Exception as error:  # the library's way to say that a model without an unknown token met something new
+            raise UserError(f"the tokenizer has no ids for some of the text ({error})") from error
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -151,6 +159,13 @@ class LibraryTokenizer:
 def _entries(vocab: Any) -> list[str]:
     """The tokens of a model's vocabulary: a Unigram model has a list of them with their scores, others map to ids."""
     return [token for token, _ in vocab] if isinstance(vocab, list) else list(vocab)
+
+
+def _loses_text(file: dict[str, Any]) -> bool:
+    """Whether text without ids would vanish: in BPE, where not every byte has an id."""
+    model = file["model"]
+    every_byte = set(pre_tokenizers.ByteLevel.alphabet()) <= set(_entries(model["vocab"]))
+    return model.get("type") == "BPE" and not model.get("byte_fallback") and not every_byte
 
 
 def _splits_as_gpt2_does(file: dict[str, Any]) -> bool:

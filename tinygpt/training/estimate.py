@@ -27,7 +27,7 @@ def estimate(
     max_steps: int,
     accumulate: int,
 ) -> str:
-    """Sizes, memory, disk, time, and what the first windows hold, as lines for a person.
+    """Sizes, memory, disk, time, and what the first rows hold, as lines for a person.
 
     Memory is that of weights, gradients and AdamW's two moments, all in fp32, and of what one batch keeps for its
     backward pass, counted as it runs. Time is that of forward and backward, on the device and in the precision of the

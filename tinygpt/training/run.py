@@ -12,8 +12,8 @@ import yaml
 from tinygpt import files, hardware
 from tinygpt.config import Config, UsageError, build, check, construct, parts, target
 from tinygpt.data.corpus import texts
+from tinygpt.data.encoding import encode
 from tinygpt.data.module import TextDataModule
-from tinygpt.data.token_file import encode
 from tinygpt.errors import UserError
 from tinygpt.generation.text import load
 from tinygpt.training.estimate import estimate
@@ -82,6 +82,7 @@ def run(cfg: Config) -> float:
         raise UsageError(f"trainer.devices must be 1, a run uses one device so far, got {cfg['trainer']['devices']}")
 
     # What can be built without the corpus is, before that is read: a mistake shows at once.
+    build(cfg, "tokenizer", documents=())
     attention, schedule = build(cfg, "attention"), build(cfg, "schedule")
     callbacks = {name: build(cfg, name) for name in parts(cfg) if name.startswith("callbacks.")}
     with torch.device("meta"):  # without memory or arithmetic
