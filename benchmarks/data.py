@@ -59,7 +59,7 @@ def encode_all(encoder: Callable[[str], object], documents: list[str]) -> float:
     return perf_counter() - start
 
 
-def encode_all_afresh(tokenizer: Tokenizer, documents: list[str]) -> float:
+def encode_all_afresh(tokenizer: Tokenizer | PretrainedTokenizer, documents: list[str]) -> float:
     return encode_all(type(tokenizer)(**tokenizer.config).encode, documents)
 
 
