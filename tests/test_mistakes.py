@@ -34,7 +34,7 @@ MISTAKES = [
     (["callbacks.checkpoint.keep=0"], 2, "callbacks.checkpoint: keep must be at least 1, got 0"),
     (["schedule.warmup_steps=-1"], 2, "schedule: warmup_steps must be at least 0, got -1"),
     (["data.files=[a(1).txt, b.txt]"], 2, 'quote the value twice: \'data.files=["a(1).txt","b.txt"]\''),
-    (["data.files=[]"], 1, "there are no files to read"),
+    (["data.files=[]"], 1, "data.files names no file; name files, a folder or a glob pattern"),
     (["optimizer.lr=-1"], 2, "optimizer: lr must be above 0 and finite, got -1"),
     (["optimizer.lr=inf"], 2, "optimizer: lr must be above 0 and finite, got inf"),
     (["trainer.accumulate_grad_batches=0"], 2, "trainer.accumulate_grad_batches must be at least 1, got 0"),

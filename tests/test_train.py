@@ -143,7 +143,7 @@ def test_a_run_that_diverges_returns_a_finite_number(command, monkeypatch):
     returned = []
     original = train.attempt
     monkeypatch.setattr(train, "attempt", lambda cfg: returned.append(original(cfg)) or returned[-1])
-    status, _, err = command(*TINY, "optimizer.lr=1e30", "trainer.gradient_clip_val=0.0", "eval_every=1")
+    status, _, err = command(*TINY, "model=gpt2", "optimizer.lr=1e30", "trainer.gradient_clip_val=0.0", "eval_every=1")
     assert (status, returned) == (1, [train.DIVERGED])
     assert "the last checkpoint is run/checkpoints/last.ckpt, of step 1" in err
     assert err.endswith("train.py: the training loss is nan at step 2; try a lower optimizer.lr\n")
