@@ -25,7 +25,7 @@ class BPETokenizer(LibraryTokenizer):
     def train(
         cls,
         documents: Iterable[str],
-        vocab_size: int = 1024,
+        vocab_size: int = 2048,
         train_bytes: int | None = 10**9,
         unknown: Unknown = "error",
     ) -> Self:
