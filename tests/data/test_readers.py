@@ -171,7 +171,7 @@ def test_a_large_file_is_one_document_in_pieces(tmp_path: Path, text: str, monke
 
 
 def test_a_file_is_read_as_what_its_name_says(tmp_path: Path):
-    loud, pretty = tmp_path / "ROWS.JSONL", tmp_path / "package.json"
+    loud, pretty = tmp_path / "ROWS.NDJSON", tmp_path / "package.json"
     loud.write_text('{"text": "a row"}\n')
     pretty.write_text('{\n  "name": "x"\n}')
     assert list(texts(read_documents([loud, pretty]))) == ["a row", '{\n  "name": "x"\n}']

@@ -122,9 +122,11 @@ def test_a_tied_head_that_is_written_too_must_be_the_embedding(tmp_path: Path):
 
 def test_the_tokenizer_goes_with_the_model(tmp_path: Path):
     tokenizer = CharTokenizer("abcdefghi")
-    save_folder(small("modern"), tmp_path / "new" / "folder", tokenizer.to_json())
+    save_folder(small("modern"), tmp_path / "new" / "folder", tokenizer)
     theirs = AutoTokenizer.from_pretrained(tmp_path / "new" / "folder")
     assert theirs.encode("badge") == tokenizer.encode("badge").tolist()
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "new" / "folder")
+    assert model.generation_config.eos_token_id == tokenizer.end_of_text
 
 
 def change_config(path: Path, **changes: Any) -> None:

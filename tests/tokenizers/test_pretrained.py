@@ -140,6 +140,17 @@ def test_an_end_of_text_that_the_file_lacks_is_named():
         load(byte_level(), unknown="drop")  # type: ignore[arg-type]
 
 
+def test_a_token_of_ordinary_text_ends_no_text():
+    library = byte_level()
+    with pytest.raises(UserError, match="'h' is a token that text encodes to; name one that only ends a text"):
+        load(library, end_of_text="h")
+    with pytest.raises(UserError, match="the vocabulary has no token ''"):
+        load(library, end_of_text="")
+    assert load(library, end_of_text="<|endoftext|>").end_of_text == library.token_to_id("<|endoftext|>")
+    with pytest.raises(UserError, match=r"this tokenizer.json has no tokens"):
+        load(Tokenizer(models.BPE()))
+
+
 def test_a_file_that_would_lose_text_without_a_word_is_refused():
     library = Tokenizer(models.BPE())
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

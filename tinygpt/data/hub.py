@@ -48,10 +48,13 @@ class Hub(Corpus):
             train, validation = self._load(self.split), None
             if self.val_split is not None or ("validation" in names and "validation" not in self.split):
                 validation = self._load(self.val_split or "validation")
-        except DatasetGenerationError as error:  # a damaged file, a full disk
-            raise UserError(f"data.path={self.path} cannot be read: {one_line(error.__cause__ or error)}") from error
-        except (OSError, ValueError) as error:  # how the library says: no such dataset, configuration, split, network
-            raise UserError(f"data.path={self.path} cannot be read: {one_line(error)}") from error
+        # A damaged file or a full disk; then how the library says: no such dataset, configuration, split, network.
+        except (DatasetGenerationError, OSError, ValueError) as error:
+            cause = error.__cause__ if isinstance(error, DatasetGenerationError) and error.__cause__ else error
+            raise UserError(
+                f"data.path={self.path} cannot be read: {one_line(cause)}; data.path=FOLDER reads a local copy, with"
+                " the dataset's README.md where that names its configurations and splits"
+            ) from error
         return hold_out(train, self.val_fraction) if validation is None else Splits(train, validation)
 
     @property

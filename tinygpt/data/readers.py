@@ -56,8 +56,8 @@ def find_files(patterns: str | Sequence[str]) -> list[Path]:
 def read_documents(files: Sequence[Path], *, text_column: str = "text", lines: bool = False) -> Dataset:
     """The files' documents as a dataset on disk (see `Splits`), read again when a file's content has changed.
 
-    A `.jsonl` or `.parquet` file has a document in each row, another file is one document. With `lines` every file is
-    plain text with a document in each line.
+    A `.jsonl`, `.ndjson` or `.parquet` file has a document in each row, another file is one document. With `lines`
+    every file is plain text with a document in each line.
 
     Args:
         files: where they lie, at least one.
@@ -185,7 +185,7 @@ def _rows_of_parquet(file: Path, column: str) -> Rows:
         raise UserError(f"{file} is not a Parquet file, or it is damaged: {one_line(error)}") from error
 
 
-READERS = {".jsonl": _rows_of_json, ".parquet": _rows_of_parquet}
+READERS = {".jsonl": _rows_of_json, ".ndjson": _rows_of_json, ".parquet": _rows_of_parquet}
 
 
 def check_column(where: str, column: str, features: Features) -> None:

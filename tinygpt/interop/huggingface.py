@@ -17,17 +17,18 @@ from tinygpt import files
 from tinygpt.errors import UserError
 from tinygpt.interop import gpt2, qwen3
 from tinygpt.model.gpt import GPT
+from tinygpt.tokenizers import Tokenizer
 
 FAMILIES = {"gpt2": gpt2, "qwen3": qwen3}  # by the model_type of their configuration
 
 
-def save_folder(model: GPT, path: str | Path, tokenizer_json: str | None = None) -> None:
+def save_folder(model: GPT, path: str | Path, tokenizer: Tokenizer | None = None) -> None:
     """Write a folder that `AutoModelForCausalLM.from_pretrained` reads, `AutoTokenizer` too where there is a tokenizer.
 
     Args:
         model: of a family that `transformers` has.
         path: the folder; it is made where it is not there.
-        tokenizer_json: the tokenizer in the format of the `tokenizers` library.
+        tokenizer: the one that the model was trained with; its end of text is what ends a text there too.
 
     Raises:
         UserError: the model's family has no twin in `transformers`.
@@ -42,9 +43,10 @@ def save_folder(model: GPT, path: str | Path, tokenizer_json: str | None = None)
     save_file(family.to_state(model), path / "model.safetensors", metadata={"format": "pt"})
     # Theirs have ids of their own for the beginning and the end of a text, unless the configuration says none.
     config = {"model_type": model_type, "architectures": [family.ARCHITECTURE]} | family.to_config(model)
-    _write_json(path / "config.json", config | {"bos_token_id": None, "eos_token_id": None})
-    if tokenizer_json is not None:
-        files.write_text(path / "tokenizer.json", tokenizer_json)
+    end_of_text = None if tokenizer is None else tokenizer.end_of_text
+    _write_json(path / "config.json", config | {"bos_token_id": None, "eos_token_id": end_of_text})
+    if tokenizer is not None:
+        files.write_text(path / "tokenizer.json", tokenizer.to_json())
         _write_json(path / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
 
 

@@ -51,7 +51,9 @@ class LibraryTokenizer:
             file = json.loads(tokenizer_json)
             added = file.get("added_tokens") or []
             names = {token["content"] for token in added} | set(_entries(file["model"]["vocab"]))
-            name = end_of_text or next((usual for usual in USUAL if usual in names), None)
+            name = end_of_text
+            if name is None:
+                name = next((usual for usual in USUAL if usual in names), None)
             for token in added:
                 token["special"] |= token["content"] == name  # so that it is not found in the text
             self._library = Tokenizer.from_str(
@@ -59,10 +61,15 @@ class LibraryTokenizer:
             )
         except Exception as error:  # the library raises nothing more precise
             raise UserError(f"this is no tokenizer.json that the tokenizers library can read ({error})") from error
+        if not names:
+            raise UserError("this tokenizer.json has no tokens")
         if name is not None and name not in names:
             raise UserError(f"the vocabulary has no token {name!r}; name one that ends a text, or null for a usual one")
         self._library.encode_special_tokens = True
         vocabulary = self._library.get_vocab()
+        ordinary = end_of_text is not None and end_of_text not in {token["content"] for token in added}
+        if ordinary and self._library.encode(end_of_text, add_special_tokens=False).ids == [vocabulary[end_of_text]]:
+            raise UserError(f"{end_of_text!r} is a token that text encodes to; name one that only ends a text")
         self.vocab_size = max(vocabulary.values()) + 1
         if name is None:
             self.end_of_text = self.vocab_size
