@@ -67,9 +67,10 @@ class LibraryTokenizer:
             raise UserError(f"the vocabulary has no token {name!r}; name one that ends a text, or null for a usual one")
         self._library.encode_special_tokens = True
         vocabulary = self._library.get_vocab()
-        ordinary = end_of_text is not None and end_of_text not in {token["content"] for token in added}
-        if ordinary and self._library.encode(end_of_text, add_special_tokens=False).ids == [vocabulary[end_of_text]]:
-            raise UserError(f"{end_of_text!r} is a token that text encodes to; name one that only ends a text")
+        if end_of_text is not None and end_of_text not in {token["content"] for token in added}:
+            written = self._ask([end_of_text])[0].tolist()
+            if written == [vocabulary[end_of_text]]:
+                raise UserError(f"{end_of_text!r} is a token that text encodes to; name one that only ends a text")
         self.vocab_size = max(vocabulary.values()) + 1
         if name is None:
             self.end_of_text = self.vocab_size
