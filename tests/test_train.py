@@ -152,7 +152,7 @@ def test_a_run_that_diverges_returns_a_finite_number(command, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGTERM, 0)])
-def test_a_stopped_run_keeps_its_last_step_and_says_where(number: signal.Signals, workers: int):
+def test_a_stopped_run_keeps_its_last_step_and_says_where(book: Path, number: signal.Signals, workers: int):
     words = [*TINY, "trainer.max_steps=1000000", "eval_every=1000000", f"data.num_workers={workers}"]
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "train.py"), *words],
