@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from datasets import Dataset
+from filelock import FileLock
 
-from tinygpt.data import corpus
+from tinygpt.data import corpus, encoding
 from tinygpt.data.encoding import encode
 from tinygpt.data.token_file import TokenFile
 from tinygpt.errors import UserError
@@ -189,6 +190,15 @@ def test_an_unfinished_file_that_makes_no_sense_is_begun_again(tmp_path: Path, g
     shorter = whole[:-1]  # than its header says
     path.with_suffix(".unfinished").write_bytes(shorter if garbage is None else garbage)
     assert encode(many(), ByteTokenizer(), tmp_path).path.read_bytes() == whole
+
+
+def test_the_lock_is_free_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    locks: list[FileLock] = []
+    monkeypatch.setattr(encoding, "FileLock", lambda path: locks.append(FileLock(path)) or locks[-1])
+    encode(many(), ByteTokenizer(), tmp_path)
+    with pytest.raises(UserError):
+        encode(documents("x"), CharTokenizer("ab"), tmp_path)
+    assert [lock.is_locked for lock in locks] == [False, False]
 
 
 def test_two_at_once_make_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

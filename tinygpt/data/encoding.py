@@ -47,10 +47,11 @@ def encode(documents: Dataset, tokenizer: Tokenizer, directory: Path, num_proc: 
     directory.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_suffix(".lock"))
     try:
-        lock.acquire(timeout=0)
+        held = lock.acquire(timeout=0)
     except Timeout:
         print("another process encodes the same text; waiting for it", file=sys.stderr)
-    with lock:
+        held = lock.acquire()
+    with held:  # once: entering the lock itself as well would leave it locked
         if found := _whole(path):  # made while this one waited
             return found
         unfinished = path.with_suffix(".unfinished")

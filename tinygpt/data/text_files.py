@@ -8,7 +8,7 @@ from tinygpt.data.readers import find_files, read_documents
 
 @dataclass(kw_only=True)
 class TextFiles(Corpus):
-    """Text files in UTF-8, each one document; of `.jsonl` and `.parquet` files each row.
+    """Text files in UTF-8, each one document; of `.jsonl`, `.ndjson` and `.parquet` files each row.
 
     Args:
         files: a file, a folder (every file below it that is not hidden), a glob pattern, or a list of these.
