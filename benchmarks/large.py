@@ -3,8 +3,9 @@
     python -m benchmarks.large --gigabytes 2 --processes 1 2
 
 Writes so much generated text in a temporary folder, once as one file and once as Parquet in the Hub's layout, runs
-`train.py dry_run=true` on each in a fresh process with empty caches, and watches the resident memory of that process
-and of all that it starts (pages that they share are counted for each). Linux alone: it reads /proc.
+`train.py dry_run=true` on each in a fresh process with empty caches and a batch of one row, and watches the resident
+memory of that process and of all that it starts, a page that several of them map being counted once. Linux alone: it
+reads /proc.
 """
 
 import argparse
@@ -60,7 +61,8 @@ def resident(pid: int) -> int:
     while waiting:
         process = Path(f"/proc/{waiting.pop()}")
         try:
-            total += int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            rollup = (process / "smaps_rollup").read_text()
+            total += 1024 * sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
             for task in (process / "task").iterdir():
                 waiting += map(int, (task / "children").read_text().split())
         except OSError:  # gone meanwhile
@@ -72,12 +74,12 @@ def measure(data: str, tokenizer: str, processes: int, folder: Path) -> dict[str
     """Peak resident memory and seconds of one dry run."""
     environment = os.environ | {"HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, ROOT / "train.py", *data.split(), f"tokenizer={tokenizer}", "dry_run=true"]
-    command += [f"data.num_proc={processes}", f"data.cache_dir={folder / 'cache'}", "data.max_val_tokens=100000"]
+    command += [f"data.num_proc={processes}", f"data.cache_dir={folder / 'cache'}", "data.batch_size=1"]
     start, peak = time.perf_counter(), 0
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         while run.poll() is None:
             peak = max(peak, resident(run.pid))
-            time.sleep(0.02)
+            time.sleep(0.05)
         out, err = run.communicate()
     if run.returncode:
         raise RuntimeError(err)

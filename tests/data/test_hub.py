@@ -1,7 +1,11 @@
 """The Hub source on local folders in the Hub's layout; `datasets` treats both alike once a dataset is found."""
 
+import random
+import tracemalloc
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 
@@ -43,6 +47,23 @@ def test_no_document_is_trained_on_and_validated_on(folder: Path):
     assert (train, validation) == (["a", "b", "c"], [])
     with pytest.raises(UserError, match="data.split and data.val_split both name test; name other parts"):
         Hub(path=str(folder), split="train+test", val_split="validation+test").splits()
+
+
+def test_a_parquet_file_is_read_without_being_kept_in_memory(tmp_path: Path):
+    text = random.Random(0).randbytes(2**19).hex()
+    schema = pa.schema({"text": pa.string()})
+    root = tmp_path / "dataset"
+    root.mkdir()
+    with pq.ParquetWriter(root / "train.parquet", schema) as file:
+        for number in range(24):  # row groups of 2 MB
+            file.write_table(pa.table({"text": [f"{number} {text}"] * 2}, schema))
+    tracemalloc.start()  # what is read of the file is Python's memory
+    try:
+        assert len(Hub(path=str(root)).splits().train) == 43
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 12e6
 
 
 def test_a_damaged_file_is_told_with_its_cause(folder: Path):

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, concatenate_datasets
+from datasets.table import ConcatenationTable
 
 from tinygpt.errors import UserError
 
@@ -94,35 +95,51 @@ class Corpus(ABC):
 
 def row_bytes(documents: Dataset) -> np.ndarray:
     """How many bytes of text each row has, (N,); learned from where the texts lie, without reading them."""
-    column = documents.with_format("arrow")[:]["text"].cast(pa.large_string())
-    return pc.fill_null(pc.call_function("binary_length", [column]), 0).to_numpy()
+    found, first = [np.zeros(0, dtype=np.int64)], 0
+    while first < len(documents):
+        found.append(_row_bytes(_reopened(documents, first)))
+        first += len(found[-1])
+    return np.concatenate(found)
 
 
 def slices(documents: Dataset, first: int = 0) -> Iterator[Dataset]:
-    """The rows from `first` on, in parts of no more than SLICE bytes of text, or of one row.
-
-    What has been read of a memory map stays resident until the map is closed; pickling carries the path of the file
-    and the place in it, so that a copy has a map of its own, here or in another process.
-    """
+    """The rows from `first` on, in parts of no more than SLICE bytes of text, or of one row."""
     while first < len(documents):
-        ahead = documents.select(range(first, min(first + SLICE_ROWS, len(documents))))
-        n = max(1, int(np.searchsorted(np.cumsum(row_bytes(ahead)), SLICE, side="right")))
-        yield pickle.loads(pickle.dumps(ahead.select(range(n))))
+        ahead = _reopened(documents, first)
+        n = max(1, int(np.searchsorted(np.cumsum(_row_bytes(ahead)), SLICE, side="right")))
+        yield ahead.select(range(n))
         first += n
 
 
-def rows(documents: Dataset) -> Iterator[tuple[str, bool]]:
-    """The rows that have text, and whether a document ends with them."""
-    for part in slices(documents):
-        columns = part[:]
-        for text, end in zip(columns["text"], columns.get("end", repeat(True)), strict=False):
-            if text:
-                yield text, end
+def _reopened(documents: Dataset, first: int) -> Dataset:
+    """The next rows, SLICE_ROWS at most, in a memory map of their own, which is of one file.
+
+    What has been read of a memory map stays resident until the map is closed. Pickling carries the path of the file and
+    the place in it, so a copy opens the file anew.
+    """
+    stop = min(first + SLICE_ROWS, len(documents))
+    if isinstance(documents.data, ConcatenationTable):
+        ends = np.cumsum([columns[0].num_rows for columns in documents.data.blocks])
+        stop = min(stop, int(ends[np.searchsorted(ends, first, side="right")]))
+    return pickle.loads(pickle.dumps(documents.select(range(first, stop))))
+
+
+def _row_bytes(part: Dataset) -> np.ndarray:
+    column = part.with_format("arrow")[:]["text"].cast(pa.large_string())
+    return pc.fill_null(pc.call_function("binary_length", [column]), 0).to_numpy()
+
+
+def rows(part: Dataset) -> Iterator[tuple[str, bool]]:
+    """The rows that have text, and whether a document ends with them; of documents that fit into memory."""
+    columns = part[:]
+    for text, end in zip(columns["text"], columns.get("end", repeat(True)), strict=False):
+        if text:
+            yield text, end
 
 
 def texts(documents: Dataset) -> Iterator[str]:
     """The rows' texts, one after the other."""
-    return (text for text, _ in rows(documents))
+    return (text for part in slices(documents) for text, _ in rows(part))
 
 
 def hold_out(documents: Dataset, fraction: float, seed: int = 0) -> Splits:

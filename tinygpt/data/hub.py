@@ -10,6 +10,8 @@ import datasets
 import numpy as np
 from datasets import Dataset
 from datasets.exceptions import DatasetGenerationError
+from datasets.packaged_modules.parquet.parquet import ParquetConfig
+from pyarrow.dataset import ParquetFragmentScanOptions
 
 from tinygpt.data.corpus import Corpus, Splits, hold_out
 from tinygpt.data.readers import ROWS_AT_A_TIME, check_column
@@ -44,10 +46,16 @@ class Hub(Corpus):
         if both:
             raise UserError(f"data.split and data.val_split both name {', '.join(both)}; name other parts")
         try:
-            names = datasets.get_dataset_split_names(self._path, self.name, revision=self.revision)
-            train, validation = self._load(self.split), None
+            builder = datasets.load_dataset_builder(
+                self._path, self.name, revision=self.revision, writer_batch_size=ROWS_AT_A_TIME
+            )
+            if isinstance(builder.config, ParquetConfig):  # which would keep all that it has read of a file in memory
+                builder.config.fragment_scan_options = ParquetFragmentScanOptions(pre_buffer=False)
+            builder.download_and_prepare()
+            train, validation = self._load(builder, self.split), None
+            names = builder.info.splits or ()
             if self.val_split is not None or ("validation" in names and "validation" not in self.split):
-                validation = self._load(self.val_split or "validation")
+                validation = self._load(builder, self.val_split or "validation")
         # A damaged file or a full disk; then how the library says: no such dataset, configuration, split, network.
         except (DatasetGenerationError, OSError, ValueError) as error:
             cause = error.__cause__ if isinstance(error, DatasetGenerationError) and error.__cause__ else error
@@ -62,10 +70,8 @@ class Hub(Corpus):
         local = Path(self.path).expanduser()
         return str(local) if local.exists() else self.path
 
-    def _load(self, split: str) -> Dataset:
-        documents = datasets.load_dataset(
-            self._path, self.name, split=split, revision=self.revision, writer_batch_size=ROWS_AT_A_TIME
-        )
+    def _load(self, builder: datasets.DatasetBuilder, split: str) -> Dataset:
+        documents = builder.as_dataset(split)
         assert isinstance(documents, Dataset)  # a named split, not streamed
         check_column(self.path, self.text_column, documents.features)
         documents = documents.select_columns(self.text_column).rename_columns(
