@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tinygpt.model.positions import count
+from tinygpt.attention.masks import count
 
 REAL = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]]).bool()
 

@@ -1,13 +1,13 @@
 """What an attention kernel is: the call that every implementation in this folder answers."""
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from torch import Tensor
 
 from tinygpt.attention.masks import Mask
 
 
-class Kernel(Protocol):
+class Kernel(ABC):
     """softmax(q·kᵀ / √D, where the mask allows)·v, for all heads at once.
 
     Implementations are frozen dataclasses without parameters of their own: their fields are what a user can set,
@@ -16,6 +16,7 @@ class Kernel(Protocol):
     Source: Vaswani et al., 2017, equation 1.
     """
 
+    @abstractmethod
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float = 0.0) -> Tensor:
         """Attend.
 
@@ -31,9 +32,17 @@ class Kernel(Protocol):
             in padded places (NaN too) reaches nothing.
 
         Raises:
-            ValueError: the shapes do not fit each other or the mask.
+            ValueError: the shapes do not fit each other or the mask, or the kernel cannot do what is asked.
         """
-        ...
+
+    def check(self, *, device: str, dropout: float, random: bool) -> None:  # noqa: B027 - most can do all
+        """Raise ValueError where training would ask for what this kernel cannot do.
+
+        Args:
+            device: "cpu", "cuda", "mps".
+            dropout: of attention weights.
+            random: whether masks have random blocks.
+        """
 
 
 def check_shapes(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> None:
@@ -50,5 +59,8 @@ def check_shapes(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> None:
                 f" both are (B, H, T, D), got q={tuple(q.shape)}, k={tuple(k.shape)}"
             )
     if q.shape[1] % k.shape[1]:
-        raise ValueError(f"the heads of q must be a multiple of those of k and v, got {q.shape[1]} and {k.shape[1]}")
+        raise ValueError(
+            "the heads of q must be a multiple of those of k and v (axis 1, H, of (B, H, T, D)), got"
+            f" {q.shape[1]} and {k.shape[1]}"
+        )
     mask.check(q, k)

@@ -31,12 +31,14 @@ def save_folder(model: GPT, path: str | Path, tokenizer: Tokenizer | None = None
         tokenizer: the one that the model was trained with; its end of text is what ends a text there too.
 
     Raises:
-        UserError: the model's family has no twin in `transformers`.
+        UserError: the model has no twin in `transformers`.
     """
     found = [(model_type, family) for model_type, family in FAMILIES.items() if type(model) is family.FAMILY]
     if not found:
         names = ", ".join(family.FAMILY.__name__ for family in FAMILIES.values())
         raise UserError(f"{type(model).__name__} has no twin in transformers; those that have one are: {names}")
+    if any(model.windows):
+        raise UserError(f"a model with windows has no twin in transformers, got window={model.config['window']}")
     model_type, family = found[0]
     path = Path(path)
     path.mkdir(parents=True, exist_ok=True)

@@ -5,16 +5,16 @@ Nothing in here knows of training, of text or of files.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tinygpt.attention.masks import Mask
+from tinygpt.attention.masks import Mask, random_blocks
 from tinygpt.attention.self_attention import LayerCache, SelfAttention
 from tinygpt.model.init import INITIALISATIONS
-from tinygpt.model.positions import count
 
 
 class Cache(Protocol):
@@ -33,13 +33,43 @@ class Cache(Protocol):
 
 def check(config: dict[str, Any]) -> None:
     """Raise ValueError where a family's keywords are out of the range that they have in every family."""
-    for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_kv_head", "n_embd", "head_dim", "mlp_dim"):
+    for name in (
+        "vocab_size",
+        "block_size",
+        "n_layer",
+        "n_head",
+        "n_kv_head",
+        "n_embd",
+        "head_dim",
+        "mlp_dim",
+        "random_block",
+    ):
         if config.get(name) is not None and config[name] < 1:
             raise ValueError(f"{name} must be at least 1, got {config[name]}")
+    windows = layer_windows(config)
+    if not all(window is None or window >= 1 for window in windows):
+        raise ValueError(f"window must be at least 1, or null for all tokens, got {config['window']}")
+    for name in ("n_global", "n_random"):
+        if config[name] < 0:
+            raise ValueError(f"{name} must be at least 0, got {config[name]}")
+        if config[name] and not any(windows):
+            raise ValueError(f"{name} adds to what a window lets a token see; set window too, or {name}=0")
     if not 0.0 <= config["dropout"] < 1.0:
         raise ValueError(f"dropout must be at least 0 and below 1, got {config['dropout']}")
     if config["init"] not in INITIALISATIONS:
         raise ValueError(f"init must be one of {', '.join(INITIALISATIONS)}, got {config['init']!r}")
+
+
+def layer_windows(config: dict[str, Any]) -> list[int | None]:
+    """The window of each layer: the one of all, or those of a list, again and again.
+
+    Raises:
+        ValueError: the list is empty.
+    """
+    windows = config["window"] if isinstance(config["window"], list | tuple) else [config["window"]]
+    if not windows:
+        raise ValueError("window must be a number, null, or a list of these, got an empty list")
+    return [windows[i % len(windows)] for i in range(config["n_layer"])]
 
 
 class GPT(nn.Module):
@@ -60,6 +90,11 @@ class GPT(nn.Module):
         self.n_layer: int = config["n_layer"]
         self.block_size: int = config["block_size"]
         self.gradient_checkpointing: bool = config["gradient_checkpointing"]
+        self.windows = layer_windows(config)
+        n_blocks = -(-self.block_size // config["random_block"])
+        tables = [random_blocks(n_blocks, config["n_random"], seed=i) for i in range(self.n_layer)]
+        self.random: Tensor | None
+        self.register_buffer("random", torch.stack(tables) if config["n_random"] else None, persistent=False)
         self.token_embedding = nn.Embedding(config["vocab_size"], config["n_embd"])
         self.positions = positions
         self.embedding_dropout = nn.Dropout(config["dropout"])
@@ -100,14 +135,12 @@ class GPT(nn.Module):
         end = start + ids.shape[1]
         if end > self.block_size:
             raise ValueError(f"the model sees block_size={self.block_size} tokens at most, got {end}")
-        if padding is None and documents is None:
-            positions = torch.arange(start, end, device=ids.device)  # (T,)
-        else:
-            positions = count(padding, documents)[:, start:]  # (B, T)
+        full = Mask(padding=padding, documents=documents, start=start)
+        # (T,), or (B, T) where rows differ
+        positions = torch.arange(start, end, device=ids.device) if full.positions is None else full.positions[:, start:]
         x, rotation = self.positions(self.token_embedding(ids), positions)  # (B, T, C)
         x = self.embedding_dropout(x)
-        mask = Mask(padding=padding, documents=documents, start=start)
-        for i, block in enumerate(self.blocks):
+        for i, (block, mask) in enumerate(zip(self.blocks, self._masks(full), strict=True)):
             if self.gradient_checkpointing and self.training:
                 x = checkpoint(block, x, mask, rotation, use_reentrant=False)
             else:
@@ -115,6 +148,18 @@ class GPT(nn.Module):
         if last_only:
             x = x[:, -1:]
         return self.head(self.norm(x))  # (B, T, V)
+
+    def _masks(self, full: Mask) -> list[Mask]:
+        """What each layer's tokens may see; layers that see the same share one mask."""
+        shared: dict[int | None, Mask] = {None: full}
+        masks = []
+        for i, window in enumerate(self.windows):
+            random = None if self.random is None else self.random[i]
+            if window not in shared or (window is not None and random is not None):  # each layer has its own blocks
+                sizes = {"n_global": self.config["n_global"], "random_block": self.config["random_block"]}
+                shared[window] = replace(full, window=window, random=random, **sizes)
+            masks.append(shared[window])
+        return masks
 
     def n_parameters(self) -> int:
         """Trainable numbers, tied ones counted once."""
@@ -124,10 +169,13 @@ class GPT(nn.Module):
         """Floating-point operations to train on one token: forward, and backward at twice the forward's cost.
 
         Matrix products alone: 6 for each weight (the embedding tables are looked up, not multiplied; the head is),
-        and 12 · H · D · block_size in each layer for q·kᵀ and weights·v, the causal half not discounted.
+        and 12 · H · D in each layer for q·kᵀ and weights·v of each key that a token sees, which are block_size, the
+        causal half not discounted, or those of its window, the global ones and the random blocks.
 
         Source: Chowdhery et al., 2022, appendix B.
         """
         weights = sum(m.weight.numel() for m in self.modules() if isinstance(m, nn.Linear))
-        heads = sum(m.n_head * m.head_dim for m in self.modules() if isinstance(m, SelfAttention))
-        return 6 * weights + 12 * heads * self.block_size
+        heads = [m.n_head * m.head_dim for m in self.modules() if isinstance(m, SelfAttention)]
+        beside = self.config["n_global"] + self.config["n_random"] * self.config["random_block"]
+        keys = [self.block_size if w is None else min(self.block_size, w + beside) for w in self.windows]
+        return 6 * weights + 12 * sum(h * k for h, k in zip(heads, keys, strict=True))

@@ -21,6 +21,10 @@ class GPT2(GPT):
         n_head: attention heads in each.
         n_embd: width C of the residual stream; a multiple of n_head.
         dropout: share dropped in training, of the embeddings, the attention weights and each residual branch.
+        window: how many tokens a token sees, itself included; None: all; a list: by layer, again and again.
+        n_global: the first tokens, which all see beside their window.
+        n_random: blocks drawn for each block of tokens, other ones in each layer, which it sees beside its window.
+        random_block: tokens in such a block.
         tie_embeddings: the head's weights are the token embedding's.
         init: how weights are drawn: "xavier", whose deviation follows the width, or "gpt2", whose 0.02 is right for
             the widths of GPT-2 (768 and more) and too small for narrow models.
@@ -28,8 +32,8 @@ class GPT2(GPT):
         attention: the kernel.
 
     Raises:
-        ValueError: a size is not positive, dropout is not in [0, 1), init is none of these, or n_head does not divide
-            n_embd.
+        ValueError: a size is not positive, there is no window for what adds to one, dropout is not in [0, 1), init is
+            none of these, or n_head does not divide n_embd.
 
     Source: Radford et al., 2019.
     """
@@ -43,6 +47,10 @@ class GPT2(GPT):
         n_head: int = 4,
         n_embd: int = 128,
         dropout: float = 0.0,
+        window: int | list[int | None] | None = None,
+        n_global: int = 0,
+        n_random: int = 0,
+        random_block: int = 64,
         tie_embeddings: bool = True,
         init: Literal["gpt2", "xavier"] = "xavier",
         gradient_checkpointing: bool = False,

@@ -27,6 +27,10 @@ class Modern(GPT):
         mlp_dim: width inside the MLP. None: 8/3 · n_embd, up to a multiple of 32; the three matrices are then about as
             large as the two of GPT-2.
         dropout: share dropped in training, of the embeddings, the attention weights and each residual branch.
+        window: how many tokens a token sees, itself included; None: all; a list: by layer, again and again.
+        n_global: the first tokens, which all see beside their window.
+        n_random: blocks drawn for each block of tokens, other ones in each layer, which it sees beside its window.
+        random_block: tokens in such a block.
         tie_embeddings: the head's weights are the token embedding's.
         rope_theta: base of the rotary positions.
         norm_eps: what every norm adds to the mean square.
@@ -36,8 +40,8 @@ class Modern(GPT):
         attention: the kernel.
 
     Raises:
-        ValueError: a size, theta or eps is not positive, dropout is not in [0, 1), init is none of these, a number of
-            heads does not divide what it must, or head_dim is odd.
+        ValueError: a size, theta or eps is not positive, there is no window for what adds to one, dropout is not in
+            [0, 1), init is none of these, a number of heads does not divide what it must, or head_dim is odd.
 
     Source: Yang et al., Qwen3 Technical Report, 2025, section 2.
     """
@@ -54,6 +58,10 @@ class Modern(GPT):
         head_dim: int | None = None,
         mlp_dim: int | None = None,
         dropout: float = 0.0,
+        window: int | list[int | None] | None = None,
+        n_global: int = 0,
+        n_random: int = 0,
+        random_block: int = 64,
         tie_embeddings: bool = False,
         rope_theta: float = 10000.0,
         norm_eps: float = 1e-6,

@@ -86,7 +86,10 @@ def run(cfg: Config) -> float:
     attention, schedule = build(cfg, "attention"), build(cfg, "schedule")
     callbacks = {name: build(cfg, name) for name in parts(cfg) if name.startswith("callbacks.")}
     with torch.device("meta"):  # without memory or arithmetic
-        build(cfg, "optimizer", model=build(cfg, "model", vocab_size=1, attention=attention))
+        model = build(cfg, "model", vocab_size=1, attention=attention)
+        build(cfg, "optimizer", model=model)
+    asked = {"device": device, "dropout": model.config["dropout"], "random": model.random is not None}
+    construct("attention", attention.check, asked)
 
     corpus = build(cfg, "data")
     splits = corpus.splits()
