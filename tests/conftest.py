@@ -12,6 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 
 import train
 from tinygpt import checkpoint
+from tinygpt.attention import Manual
+from tinygpt.attention.chunked import Chunked
+from tinygpt.attention.sliding_window import SlidingWindow
 from tinygpt.config import target
 from tinygpt.data.encoding import encode
 from tinygpt.data.token_file import TokenFile
@@ -68,6 +71,12 @@ def _reproducible() -> None:
 
 
 @pytest.fixture(autouse=True)
+def _short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few tokens are several blocks of the banded kernel."""
+    monkeypatch.setattr("tinygpt.attention.sliding_window.BLOCK", 3)
+
+
+@pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run where nothing of the project lies, with a data cache that no other test has filled."""
     monkeypatch.chdir(tmp_path)
@@ -85,9 +94,17 @@ def small(family: str, **sizes) -> GPT:
     return model.eval()
 
 
-# What must hold for every family, by its configuration, and for heads that share keys or are of a size of their own.
+# What must hold for every family, by its configuration, for heads that share keys or are of a size of their own, and
+# for layers that see a part, in each kernel that trains on a CPU.
 FAMILIES = {name: (name, {}) for name in choices("model")}
 FAMILIES["modern, grouped"] = ("modern", {"n_kv_head": 1, "head_dim": 6})
+PARTS = {"window": [3, None], "n_global": 1}
+FAMILIES["modern, manual, windows"] = ("modern", PARTS | {"attention": Manual()})
+FAMILIES["gpt2, chunked, random"] = (
+    "gpt2",
+    PARTS | {"n_random": 1, "random_block": 2, "attention": Chunked(strip=3)},
+)
+FAMILIES["modern, sliding window"] = ("modern", PARTS | {"n_kv_head": 1, "attention": SlidingWindow()})
 
 
 @pytest.fixture

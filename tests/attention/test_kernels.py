@@ -35,11 +35,6 @@ def kernel(request: pytest.FixtureRequest) -> Kernel:
     return configured(request.param)
 
 
-@pytest.fixture(autouse=True)
-def _short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tinygpt.attention.sliding_window.BLOCK", 4)
-
-
 def trains(kernel: Kernel) -> bool:
     try:
         kernel.check(device="cpu", dropout=0.0, random=False)

@@ -1,7 +1,10 @@
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tinygpt.attention import Mask
+from tinygpt.attention.masks import random_blocks
 
 
 def test_a_causal_query_sees_itself_and_what_is_before_it():
@@ -44,6 +47,55 @@ def test_documents_padding_and_causality_are_joined_by_and():
     assert torch.equal(mask[0, 0], expected)
 
 
+@st.composite
+def masks(draw: st.DrawFn) -> tuple[Mask, int, int, int]:
+    """A mask, B, T and S."""
+    B, T, start = draw(st.integers(1, 2)), draw(st.integers(1, 6)), draw(st.integers(0, 4))
+    S = start + T
+    flags = st.lists(st.lists(st.booleans(), min_size=S, max_size=S), min_size=B, max_size=B)
+    return (
+        Mask(
+            causal=draw(st.booleans()),
+            padding=draw(st.none() | flags.map(torch.tensor)),
+            documents=draw(st.none() | flags.map(lambda rows: torch.tensor(rows).cumsum(1))),
+            start=start,
+            window=draw(st.none() | st.integers(1, 5)),
+            n_global=draw(st.integers(0, 3)),
+            random=draw(st.none() | st.just(random_blocks(S, 1, seed=3))),
+            random_block=draw(st.integers(1, 2)),
+        ),
+        B,
+        T,
+        S,
+    )
+
+
+@given(drawn=masks())
+def test_a_mask_is_what_its_words_say_place_by_place(drawn: tuple[Mask, int, int, int]):
+    mask, B, T, S = drawn
+    dense = mask.dense(T, S, torch.device("cpu")).expand(B, 1, T, S)
+    for b in range(B):
+        real = [True] * S if mask.padding is None else mask.padding[b].tolist()
+        document = [0] * S if mask.documents is None else mask.documents[b].tolist()
+        position = [sum(real[j] and document[j] == document[i] for j in range(i)) for i in range(S)]
+        for t in range(T):
+            q = mask.start + t
+            for k in range(S):
+                near = mask.window is None or abs(q - k) < mask.window or position[k] < mask.n_global
+                if mask.random is not None:
+                    near |= bool(mask.random[position[q] // mask.random_block, position[k] // mask.random_block])
+                allowed = near and real[k] and document[q] == document[k] and (k <= q or not mask.causal)
+                assert dense[b, 0, t, k] == allowed
+
+
+def test_random_blocks_lie_in_front_and_a_longer_table_begins_with_a_shorter_one():
+    table = random_blocks(20, 3, seed=5)
+    assert table.sum(1).tolist() == [0, 1, 2, *[3] * 17]
+    assert not table.triu().any()
+    assert torch.equal(random_blocks(8, 3, seed=5), table[:8, :8])
+    assert not torch.equal(random_blocks(20, 3, seed=6), table)
+
+
 def test_what_a_softmax_needs_is_drawn_once():
     mask = Mask(padding=torch.tensor([[0, 1]]).bool())
     allowed, empty = mask.drawn(2, 2, torch.device("cpu"))
@@ -66,6 +118,14 @@ def test_what_a_softmax_needs_is_drawn_once():
         ),
         (Mask(documents=torch.ones(2, 3)), "documents must be int64, a number for each document, got torch.float32"),
         (Mask(documents=torch.ones(1, 3).long()), r"documents must be \(B, S\) = \(2, 3\), got \(1, 3\)"),
+        (
+            Mask(causal=False, window=2, start=1),
+            r"a window mask needs S = start \+ T keys, got S=3 keys for T=3 queries",
+        ),
+        (
+            Mask(window=2, random=torch.ones(1, 1).bool(), random_block=2),
+            r"random must hold 2 blocks of 2 for S=3 keys, got \(1, 1\)",
+        ),
         (Mask(padding=torch.ones(1, 2, 3).bool()), r"padding must be \(B, S\) = \(2, 3\), got \(1, 2, 3\)"),
     ],
 )

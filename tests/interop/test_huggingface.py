@@ -170,6 +170,13 @@ def test_what_a_family_cannot_be_is_refused_by_name(family: str, changes: dict, 
         load_folder(tmp_path)
 
 
+def test_windows_have_no_twin(tmp_path: Path):
+    model = small("modern", window=[4, None])
+    with pytest.raises(UserError, match=r"a model with windows has no twin in transformers, got window=\[4, None\]"):
+        save_folder(model, tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+
+
 def test_a_family_without_a_twin_is_refused(gpt: GPT, tmp_path: Path):
     other = type("Other", (type(gpt),), {})(vocab_size=11)
     with pytest.raises(UserError, match="Other has no twin in transformers; those that have one are: GPT2, Modern"):

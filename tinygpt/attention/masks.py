@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -187,9 +188,7 @@ def random_blocks(n_blocks: int, n_random: int, seed: int) -> Tensor:
 
     A row depends on the seed and its own number, not on N: a longer context sees what a shorter one saw.
     """
-    seen = torch.zeros(n_blocks, n_blocks, dtype=torch.bool, device="cpu")
-    generator = torch.Generator("cpu")
+    seen = np.zeros((n_blocks, n_blocks), dtype=bool)
     for block in range(n_blocks):
-        generator.manual_seed(seed * 2**32 + block)
-        seen[block, torch.randperm(block, generator=generator, device="cpu")[:n_random]] = True
-    return seen
+        seen[block, np.random.default_rng([seed, block]).permutation(block)[:n_random]] = True
+    return torch.from_numpy(seen)

@@ -93,8 +93,8 @@ class GPT(nn.Module):
         self.windows = layer_windows(config)
         n_blocks = -(-self.block_size // config["random_block"])
         tables = [random_blocks(n_blocks, config["n_random"], seed=i) for i in range(self.n_layer)]
-        self.random: Tensor | None
-        self.register_buffer("random", torch.stack(tables) if config["n_random"] else None, persistent=False)
+        self.random: Tensor | None  # saved with the weights, whatever another version of the library would draw
+        self.register_buffer("random", torch.stack(tables) if config["n_random"] else None)
         self.token_embedding = nn.Embedding(config["vocab_size"], config["n_embd"])
         self.positions = positions
         self.embedding_dropout = nn.Dropout(config["dropout"])
