@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests.conftest import CONF, choices
 from tinygpt.attention import Kernel, Manual, Mask
@@ -252,6 +253,17 @@ def test_the_derivative_by_what_the_mask_hides_is_exactly_zero(trainable: Kernel
         assert (dk.transpose(1, 2)[~seen] == 0).all()
         assert (dv.transpose(1, 2)[~seen] == 0).all()
         assert (dv.transpose(1, 2)[seen] != 0).all()
+
+
+@pytest.mark.parametrize("backend", [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION], ids=["math", "flash"])
+@pytest.mark.parametrize("name", ["causal", "left padding", "documents, window", "none"])
+def test_the_flag_and_the_matrix_are_never_passed_together(name: str, backend: SDPBackend):
+    """One of PyTorch's backends refuses both, another takes the flag's alignment."""
+    with sdpa_kernel(backend):
+        assert_equal(configured("sdpa"), MASKS[name](T), *qkv())
+        behind = replace(MASKS[name](T), start=T - 2)
+        q, k, v = (x.detach() for x in qkv(2, T))
+        torch.testing.assert_close(configured("sdpa")(q, k, v, behind), Manual()(q, k, v, behind))
 
 
 @pytest.mark.parametrize("window", [3, 4, 5])

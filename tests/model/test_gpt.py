@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tinygpt.generation.cache import KVCache
 from tinygpt.model import GPT, next_token_loss
 
 
@@ -38,6 +39,21 @@ def test_logits_ignore_later_tokens(gpt: GPT):
     changed[:, 5:] = (changed[:, 5:] + 1) % 11
     torch.testing.assert_close(gpt(changed)[:, :5], gpt(ids)[:, :5])
     assert not torch.allclose(gpt(changed)[:, 5:], gpt(ids)[:, 5:])
+
+
+def test_a_later_token_changes_nothing_that_is_earlier_under_a_cache(gpt: GPT):
+    ids = torch.randint(11, (2, 8))
+    changed = ids.clone()
+    changed[:, 5:] = (changed[:, 5:] + 1) % 11
+
+    def run(ids: torch.Tensor) -> torch.Tensor:
+        cache = KVCache(gpt)
+        return torch.cat([gpt(ids[:, i : i + 3], cache=cache) for i in (0, 3, 6)], dim=1)
+
+    with torch.inference_mode():
+        before, after = run(ids), run(changed)
+    assert torch.equal(after[:, :5], before[:, :5])
+    assert (after[:, 5:] != before[:, 5:]).any(dim=-1).all()
 
 
 LENGTHS = [8, 3, 5]

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from tinygpt.attention.kernel import Kernel, check_shapes
+from tinygpt.attention.kernel import Kernel, check_shapes, shared
 from tinygpt.attention.manual import attention_weights
 from tinygpt.attention.masks import Mask
 
@@ -38,7 +38,7 @@ class Chunked(Kernel):
         def attend(q: Tensor, k: Tensor, v: Tensor, first: int) -> Tensor:
             allowed = mask.matrix(places[first : first + q.shape[2]], places[: k.shape[2]])
             weights = F.dropout(attention_weights(q, k, *mask.fill_empty(allowed)), dropout)
-            return weights @ v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+            return weights @ shared(v, q.shape[1])
 
         out = []
         for i, strip in enumerate(q.split(self.strip, dim=2)):

@@ -64,3 +64,8 @@ def check_shapes(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> None:
             f" {q.shape[1]} and {k.shape[1]}"
         )
     mask.check(q, k)
+
+
+def shared(x: Tensor, n_head: int) -> Tensor:
+    """Keys or values (B, H_kv, S, D) for each of n_head heads of q: neighbouring heads share one."""
+    return x if x.shape[1] == n_head else x.repeat_interleave(n_head // x.shape[1], dim=1)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tinygpt.attention.kernel import Kernel, check_shapes
+from tinygpt.attention.kernel import Kernel, check_shapes, shared
 from tinygpt.attention.masks import Mask
 
 
@@ -18,8 +18,7 @@ class Manual(Kernel):
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float = 0.0) -> Tensor:
         check_shapes(q, k, v, mask)
         weights = F.dropout(self.weights(q, k, mask), dropout)
-        v = mask.silence(v).repeat_interleave(q.shape[1] // v.shape[1], dim=1)
-        return weights @ v
+        return weights @ shared(mask.silence(v), q.shape[1])
 
     def weights(self, q: Tensor, k: Tensor, mask: Mask) -> Tensor:
         """What each query takes of each key's value: (B, H, T, S), rows of sum 1, or 0 where there is nothing to see.
@@ -33,8 +32,7 @@ class Manual(Kernel):
 
 def attention_weights(q: Tensor, k: Tensor, allowed: Tensor, empty: Tensor | None) -> Tensor:
     """softmax(q·kᵀ / √D, where allowed), (B, H, T, S); `allowed` and `empty` as `Mask.fill_empty` returns them."""
-    k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)  # neighbouring heads share
-    scores = (q / sqrt(q.shape[-1])) @ k.transpose(-2, -1)
+    scores = (q / sqrt(q.shape[-1])) @ shared(k, q.shape[1]).transpose(-2, -1)
     if scores.dtype == torch.float16:  # which ends at 65,504; of infinities a softmax makes NaN
         scores = scores.clamp(min=torch.finfo(torch.float16).min, max=torch.finfo(torch.float16).max)
     weights = scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1)

@@ -40,7 +40,8 @@ class SlidingWindow(Kernel):
         allowed, empty, firsts = mask.once(("banded", q.shape, S, q.device), lambda: _banded(mask, q, S, block))
         # The blocks become rows of the batch: (B · N, H, block, D).
         behind = n_blocks * block - T
-        blocks = F.pad(q, (0, 0, 0, behind)).transpose(1, 2).unflatten(1, (n_blocks, block)).flatten(0, 1)
+        blocks = F.pad(q.transpose(1, 2), (0, 0, 0, 0, 0, behind)) if behind else q.transpose(1, 2)
+        blocks = blocks.unflatten(1, (n_blocks, block)).flatten(0, 1)
         k, v = (_spans(mask.silence(x), mask, block, behind, firsts) for x in (k, v))
         out = fused(blocks.transpose(1, 2), k, v, allowed, dropout)
         if empty is not None:
@@ -51,12 +52,14 @@ class SlidingWindow(Kernel):
 def _spans(x: Tensor, mask: Mask, block: int, behind: int, firsts: Tensor) -> Tensor:
     """Keys or values (B, H, S, D) → what each block looks at, (B · N, H, G + K, D)."""
     assert mask.window is not None
+    x = x.transpose(1, 2)  # (B, S, H, D), as the projections leave it: a copy in this order is the fastest
     first = mask.start - mask.window + 1  # place of the first key that the first query's window reaches
-    # (B, N, H, K, D)
-    near = F.pad(x[:, :, max(first, 0) :], (0, 0, max(-first, 0), behind)).unfold(2, mask.window - 1 + block, block)
-    near = near.permute(0, 2, 1, 4, 3)
+    near = F.pad(x[:, max(first, 0) :], (0, 0, 0, 0, max(-first, 0), behind))
+    near = near.unfold(1, mask.window - 1 + block, block).transpose(3, 4)  # (B, N, H, K, D)
+    if mask.n_global == 0:
+        return near.flatten(0, 1)
     rows = torch.arange(x.shape[0], device=x.device)[:, None, None]
-    far = x[rows, :, firsts].transpose(2, 3)  # (B, N, H, G, D)
+    far = x[rows, firsts].transpose(2, 3)  # (B, N, H, G, D)
     return torch.cat([far, near], dim=3).flatten(0, 1)
 
 

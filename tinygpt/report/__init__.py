@@ -1,0 +1,1 @@
+"""What a person looks at: pictures and pages of runs and models."""
