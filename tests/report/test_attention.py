@@ -98,7 +98,6 @@ def test_a_token_cannot_end_the_pages_script(tmp_path: Path):
     [
         ("", "--text must be 1 to block_size=8 tokens, got 0"),
         ("abcabcabc", "--text must be 1 to block_size=8 tokens, got 9"),
-        ("xyz", "'x' at character 0"),
     ],
 )
 def test_a_text_that_does_not_fit_is_refused(command, text: str, words: str):
@@ -106,7 +105,12 @@ def test_a_text_that_does_not_fit_is_refused(command, text: str, words: str):
         command("--text", text)
 
 
+def test_a_character_that_the_model_does_not_know_is_shown_as_what_it_becomes(command):
+    command("--text", "ab李")
+    assert '"tokens": ["a", "b", "\\ufffd"]' in Path("attention.html").read_text()
+
+
 def test_a_picture_that_no_file_holds_is_refused(tmp_path: Path):
     heads = Heads(torch.zeros(1, 64, 200, 200), torch.ones(1, 200, 200).bool())
-    with pytest.raises(UserError, match="200 tokens, 1 layers and 64 heads are too large a picture"):
+    with pytest.raises(UserError, match="200 tokens, 1 layers and 64 heads make too large a picture"):
         attention.picture(heads, ["a"] * 200, tmp_path / "large.png")

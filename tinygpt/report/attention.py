@@ -156,7 +156,7 @@ def main() -> None:
         metavar="RUN_DIR_OR_CKPT",
         help="a run's directory (its best checkpoint, else its last) or a .ckpt file; the newest run below runs/",
     )
-    p.add_argument("--text", required=True, help="what the model reads; no more than its block_size tokens")
+    p.add_argument("--text", required=True, help="what the model reads, at most block_size tokens")
     p.add_argument(
         "--out",
         type=Path,
@@ -168,7 +168,7 @@ def main() -> None:
 
     import tinygpt
 
-    gpt = tinygpt.load(args.checkpoint, device="cpu")
+    gpt = tinygpt.load(args.checkpoint, device="cpu", unknown="replace")
     ids = torch.from_numpy(gpt.tokenizer.encode(args.text)).long()
     if not 1 <= len(ids) <= gpt.model.block_size:
         raise UserError(f"--text must be 1 to block_size={gpt.model.block_size} tokens, got {len(ids)}")
