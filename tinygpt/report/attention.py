@@ -85,6 +85,7 @@ def picture(heads: Heads, tokens: list[str], file: Path) -> None:
     """
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     n_layer, n_head, T, _ = heads.weights.shape
     side = max(T * CELL, 1.6)
@@ -94,7 +95,8 @@ def picture(heads: Heads, tokens: list[str], file: Path) -> None:
         raise UserError(
             f"{T} tokens, {n_layer} layers and {n_head} heads make too large a picture; take a shorter text"
         )
-    figure = Figure(figsize=(n_head * width, n_layer * height), layout="constrained")
+    layout = ConstrainedLayoutEngine(h_pad=0.15, w_pad=0.1)
+    figure = Figure(figsize=(n_head * width, n_layer * height), layout=layout)
     panels = figure.subplots(n_layer, n_head, squeeze=False)
     weights = heads.weights.masked_fill(~heads.allowed[:, None], torch.nan).cpu().numpy()
     entropy, distance = heads.entropy.tolist(), heads.distance.tolist()
