@@ -6,7 +6,6 @@ matrix, a strip of one, a predicate), so no (T, S) matrix exists unless a kernel
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -78,10 +77,12 @@ class Mask:
                 f" got {tuple(self.random.shape)}"
             )
 
-    @cached_property
+    @property
     def positions(self) -> Tensor | None:
         """(B, S) int64, see `count`; None where they are the places."""
-        return None if self.padding is None and self.documents is None else count(self.padding, self.documents)
+        if self.padding is None and self.documents is None:
+            return None
+        return self.once("positions", lambda: count(self.padding, self.documents))
 
     def sees(self, b: Tensor, q: Tensor, k: Tensor) -> Tensor:
         """The whole mask as a predicate.
