@@ -71,12 +71,6 @@ def _reproducible() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few tokens are several blocks of the banded kernel."""
-    monkeypatch.setattr("tinygpt.attention.sliding_window.BLOCK", 3)
-
-
-@pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run where nothing of the project lies, with a data cache that no other test has filled."""
     monkeypatch.chdir(tmp_path)
@@ -104,7 +98,7 @@ FAMILIES["gpt2, chunked, random"] = (
     "gpt2",
     PARTS | {"n_random": 1, "random_block": 2, "attention": Chunked(strip=3)},
 )
-FAMILIES["modern, sliding window"] = ("modern", PARTS | {"n_kv_head": 1, "attention": SlidingWindow()})
+FAMILIES["modern, sliding window"] = ("modern", PARTS | {"n_kv_head": 1, "attention": SlidingWindow(block=3)})
 
 
 @pytest.fixture

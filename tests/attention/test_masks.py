@@ -96,6 +96,19 @@ def test_random_blocks_lie_in_front_and_a_longer_table_begins_with_a_shorter_one
     assert not torch.equal(random_blocks(20, 3, seed=6), table)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"window": 0}, "window must be at least 1, got 0"),
+        ({"n_global": -1}, "n_global must be at least 0, got -1"),
+        ({"random_block": 0}, "random_block must be at least 1, got 0"),
+    ],
+)
+def test_a_mask_of_impossible_sizes_is_refused(sizes: dict[str, int], words: str):
+    with pytest.raises(ValueError, match=words):
+        Mask(**sizes)
+
+
 def test_what_a_softmax_needs_is_drawn_once():
     mask = Mask(padding=torch.tensor([[0, 1]]).bool())
     allowed, empty = mask.drawn(2, 2, torch.device("cpu"))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.attention.test_kernels import TRAINABLE, configured
+from tests.attention.kernels import TRAINABLE, configured
 from tests.conftest import small
 from tinygpt import checkpoint
 from tinygpt.model import GPT

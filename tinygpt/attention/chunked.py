@@ -33,10 +33,9 @@ class Chunked(Kernel):
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float = 0.0) -> Tensor:
         check_shapes(q, k, v, mask)
         k, v = mask.silence(k), mask.silence(v)
-        places = torch.arange(max(k.shape[2], mask.start + q.shape[2]), device=q.device)
 
         def attend(q: Tensor, k: Tensor, v: Tensor, first: int) -> Tensor:
-            allowed = mask.matrix(places[first : first + q.shape[2]], places[: k.shape[2]])
+            allowed = mask.strip(first, q.shape[2], k.shape[2], q.device)
             weights = F.dropout(attention_weights(q, k, *mask.fill_empty(allowed)), dropout)
             return weights @ shared(v, q.shape[1])
 
@@ -44,5 +43,6 @@ class Chunked(Kernel):
         for i, strip in enumerate(q.split(self.strip, dim=2)):
             first = mask.start + i * self.strip
             stop = first + strip.shape[2] if mask.causal else None
-            out.append(checkpoint(attend, strip, k[:, :, :stop], v[:, :, :stop], first, use_reentrant=False))
+            seen = (k[:, :, :stop], v[:, :, :stop])
+            out.append(checkpoint(attend, strip, *seen, first, use_reentrant=False, preserve_rng_state=dropout > 0))
         return torch.cat(out, dim=2)

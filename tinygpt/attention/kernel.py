@@ -11,7 +11,7 @@ class Kernel(ABC):
     """softmax(q·kᵀ / √D, where the mask allows)·v, for all heads at once.
 
     Implementations are frozen dataclasses without parameters of their own: their fields are what a user can set,
-    they are shared by all layers, and they agree with each other on every mask.
+    they are shared by all layers, and they agree with each other on every mask that they can do.
 
     Source: Vaswani et al., 2017, equation 1.
     """
@@ -35,13 +35,14 @@ class Kernel(ABC):
             ValueError: the shapes do not fit each other or the mask, or the kernel cannot do what is asked.
         """
 
-    def check(self, *, device: str, dropout: float, random: bool) -> None:  # noqa: B027 - most can do all
+    def check(self, *, device: str, dropout: float, random: bool, head_dim: int) -> None:  # noqa: B027 - most can do all
         """Raise ValueError where training would ask for what this kernel cannot do.
 
         Args:
             device: "cpu", "cuda", "mps".
             dropout: of attention weights.
             random: whether masks have random blocks.
+            head_dim: D.
         """
 
 

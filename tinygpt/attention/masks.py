@@ -15,13 +15,13 @@ from torch import Tensor
 Made = TypeVar("Made")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mask:
     """Which of the S keys each of the T queries may attend to: those that every condition below allows.
 
     Tokens have places, 0 to S - 1 in a row, and positions, the count of real tokens of their document in front of them.
-    A window goes by places; global tokens and random blocks go by positions, so that a padded row or a packed document
-    sees what it would see alone.
+    A window goes by places; global tokens and random blocks go by positions. So a padded row or a packed document sees
+    what it would see alone, provided that its tokens lie together, without padding or other documents among them.
 
     Args:
         causal: a query sees no key behind its own place; it does see its own.
@@ -33,6 +33,9 @@ class Mask:
         n_global: the first tokens of each document, which every query sees beside its window.
         random: (N, N) bool, the blocks of keys that each block of queries sees beside its window; see `random_blocks`.
         random_block: how many positions are a block.
+
+    Raises:
+        ValueError: window or random_block is below 1, or n_global below 0.
 
     Source: Beltagy et al., 2020 (Longformer), for the window and the global tokens; Zaheer et al., 2020 (BigBird), for
     the random blocks.
@@ -47,6 +50,12 @@ class Mask:
     random: Tensor | None = None
     random_block: int = 64
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, least in (("window", 1), ("n_global", 0), ("random_block", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
 
     def check(self, q: Tensor, k: Tensor) -> None:
         """Raise ValueError, before any arithmetic, where the mask does not fit q (B, H, T, D) and k (B, H, S, D)."""
@@ -113,17 +122,21 @@ class Mask:
             allowed = allowed & (self.documents[b, q] == self.documents[b, k])
         return allowed
 
-    def matrix(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """The mask between these places of queries (T,) and of keys (S,): (1 or B, 1, T, S), for all heads."""
+    @property
+    def n_rows(self) -> int:
+        """B where the rows of a batch differ, 1 where they are alike."""
         given = self.padding if self.padding is not None else self.documents
-        rows = torch.arange(1 if given is None else given.shape[0], device=queries.device)
-        allowed = self.sees(rows[:, None, None], queries[:, None], keys)
-        return allowed.view(-1, 1, len(queries), len(keys))
+        return 1 if given is None else given.shape[0]
+
+    def strip(self, first: int, T: int, S: int, device: torch.device) -> Tensor:
+        """The mask between the T queries from place `first` on and the first S keys, (1 or B, 1, T, S)."""
+        rows = torch.arange(self.n_rows, device=device)[:, None, None]
+        queries = torch.arange(first, first + T, device=device)[:, None]
+        return self.sees(rows, queries, torch.arange(S, device=device)).view(-1, 1, T, S)
 
     def dense(self, T: int, S: int, device: torch.device) -> Tensor:
         """The mask as a boolean matrix, (1 or B, 1, T, S): it broadcasts over the heads."""
-        places = torch.arange(max(S, self.start + T), device=device)
-        return self.matrix(places[self.start : self.start + T], places[:S])
+        return self.strip(self.start, T, S, device)
 
     def drawn(self, T: int, S: int, device: torch.device) -> tuple[Tensor, Tensor | None]:
         """What a softmax over the matrix needs, drawn once and not in every layer; see `fill_empty`."""
@@ -146,11 +159,12 @@ class Mask:
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """What `make` returns, made once for all layers that share this mask."""
-        if torch.compiler.is_compiling():  # a compiled graph makes equal things once by itself
-            return make()
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+        if key in self._made:
+            return self._made[key]
+        made = make()
+        if not torch.compiler.is_compiling():  # a compiled graph makes equal things once by itself
+            self._made[key] = made
+        return made
 
     def silence(self, x: Tensor) -> Tensor:
         """Keys or values (B, H, S, D) with zeros in padded places.

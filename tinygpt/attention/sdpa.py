@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from tinygpt.attention.kernel import Kernel, check_shapes
+from tinygpt.attention.kernel import Kernel, check_shapes, shared
 from tinygpt.attention.masks import Mask
 
 
@@ -35,8 +35,11 @@ def fused(q: Tensor, k: Tensor, v: Tensor, matrix: Tensor | None, dropout: float
     """PyTorch's call, heads of q that share one of k and v included.
 
     On a CPU its own way of sharing is the fastest exact one: with keys and values repeated by hand training takes up to
-    a third longer (forward and backward), and decoding up to three times as long.
+    a third longer (forward and backward), and decoding up to three times as long. On a GPU no fused kernel has both
+    such heads and a matrix.
     """
+    if matrix is not None and q.device.type != "cpu":
+        k, v = shared(k, q.shape[1]), shared(v, q.shape[1])
     grouped = q.shape[1] != k.shape[1]
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=matrix, dropout_p=dropout, is_causal=is_causal, enable_gqa=grouped

@@ -10,34 +10,41 @@ from tinygpt.attention.kernel import Kernel, check_shapes
 from tinygpt.attention.masks import Mask
 from tinygpt.attention.sdpa import SDPA, fused
 
-BLOCK = 128  # queries that share a span of keys; 64 and 256 are slower on a CPU at a window of 256
-
 
 @dataclass(frozen=True)
 class SlidingWindow(Kernel):
     """Blocks of queries, each against the keys that its windows reach and the global ones, all blocks at once.
 
     Where the mask has no window, or the keys are no more than one block would look at, this is `SDPA`. With a window,
-    each document's tokens lie together.
+    each document's tokens lie together, and padding among them has its number.
+
+    Args:
+        block: queries in a block; at a window of 256, 64 and 256 are slower on a CPU.
 
     Source: Beltagy et al., 2020, section 3.1.
     """
 
-    def check(self, *, device: str, dropout: float, random: bool) -> None:  # noqa: ARG002 - can do the others
+    block: int = 128
+
+    def __post_init__(self) -> None:
+        if self.block < 1:
+            raise ValueError(f"block must be at least 1, got {self.block}")
+
+    def check(self, *, device: str, dropout: float, random: bool, head_dim: int) -> None:  # noqa: ARG002 - all sizes
         if random:
             raise ValueError("sliding_window has no random blocks; set model.n_random=0, or take another attention")
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float = 0.0) -> Tensor:
         check_shapes(q, k, v, mask)
-        self.check(device=q.device.type, dropout=dropout, random=mask.random is not None)
+        self.check(device=q.device.type, dropout=dropout, random=mask.random is not None, head_dim=q.shape[3])
+        if mask.window is not None and not mask.causal:
+            raise ValueError("sliding_window is causal; take another attention for a window without causality")
         T, S = q.shape[2], k.shape[2]
-        block = min(BLOCK, T)
+        block = min(self.block, T)
         if mask.window is None or mask.window - 1 + block + mask.n_global >= S:
             return SDPA()(q, k, v, mask, dropout)
-        if not mask.causal:
-            raise ValueError("sliding_window is causal; take another attention for a mask without causality")
         n_blocks = -(-T // block)
-        allowed, empty, firsts = mask.once(("banded", q.shape, S, q.device), lambda: _banded(mask, q, S, block))
+        allowed, empty, firsts = mask.once(("banded", q.shape, S, block), lambda: _banded(mask, q, S, block))
         # The blocks become rows of the batch: (B · N, H, block, D).
         behind = n_blocks * block - T
         blocks = F.pad(q.transpose(1, 2), (0, 0, 0, 0, 0, behind)) if behind else q.transpose(1, 2)
@@ -94,16 +101,14 @@ def _firsts(mask: Mask, queries: Tensor) -> Tensor:
     the places are of others, which the mask hides.
     """
     G = mask.n_global
-    if mask.positions is None:
+    if mask.positions is None or G == 0:
         return torch.arange(G, device=queries.device).expand(1, len(queries), G)
-    is_global = mask.positions < G
-    first = queries[:, 0].expand(len(is_global), -1)  # (B, N)
-    if mask.padding is not None:
-        is_global &= mask.padding
-        first = first + mask.padding[:, queries].long().argmax(dim=2)  # the first that is real
-    first = first.clamp(max=is_global.shape[1] - 1)
+    real = torch.ones_like(mask.positions) if mask.padding is None else mask.padding.long()
+    is_global = (mask.positions < G) & real.bool()
     places = (~is_global).long().argsort(dim=1, stable=True)  # (B, S), the global ones in front
-    # How many lie in front of the document: those up to its token less its own among them.
-    before = is_global.cumsum(dim=1).gather(1, first) - (mask.positions.gather(1, first) + 1).clamp(max=G)
+    first = queries[:, 0].expand(len(places), -1)  # (B, N)
+    # How many lie in front of the document: those up to its token, less its own among them.
+    own = (mask.positions + real).gather(1, first).clamp(max=G)
+    before = is_global.cumsum(dim=1).gather(1, first) - own
     index = before[:, :, None] + torch.arange(G, device=queries.device)
     return places.gather(1, index.clamp(0, places.shape[1] - 1).flatten(1)).view(*first.shape, G)

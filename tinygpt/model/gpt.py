@@ -91,10 +91,12 @@ class GPT(nn.Module):
         self.block_size: int = config["block_size"]
         self.gradient_checkpointing: bool = config["gradient_checkpointing"]
         self.windows = layer_windows(config)
-        n_blocks = -(-self.block_size // config["random_block"])
-        tables = [random_blocks(n_blocks, config["n_random"], seed=i) for i in range(self.n_layer)]
         self.random: Tensor | None  # saved with the weights, whatever another version of the library would draw
-        self.register_buffer("random", torch.stack(tables) if config["n_random"] else None)
+        self.register_buffer("random", None)
+        if config["n_random"]:
+            n_blocks = -(-self.block_size // config["random_block"])
+            tables = [random_blocks(n_blocks, config["n_random"], seed=layer) for layer in range(self.n_layer)]
+            self.random = torch.stack(tables)
         self.token_embedding = nn.Embedding(config["vocab_size"], config["n_embd"])
         self.positions = positions
         self.embedding_dropout = nn.Dropout(config["dropout"])
@@ -121,7 +123,7 @@ class GPT(nn.Module):
             padding: (B, S) bool, True on real tokens, over the cached tokens and these; None when all are real.
             documents: (B, S) int64, the document of each token, over the cached tokens and these, by any number; None
                 when each row is one document. Tokens see their own document alone. Positions count its real tokens
-                only, so a document equals itself alone in a row, without padding.
+                only, so a document whose tokens lie together equals itself alone in a row.
             cache: the keys and values of the tokens before these; it takes in these too.
             last_only: score the last position alone, (B, 1, V): all that sampling needs.
 

@@ -29,7 +29,7 @@ class Modern(GPT):
         dropout: share dropped in training, of the embeddings, the attention weights and each residual branch.
         window: how many tokens a token sees, itself included; None: all; a list: by layer, again and again.
         n_global: the first tokens, which all see beside their window.
-        n_random: blocks drawn for each block of tokens, other ones in each layer, which it sees beside its window.
+        n_random: blocks drawn for each block of tokens, by the layer's number, which it sees beside its window.
         random_block: tokens in such a block.
         tie_embeddings: the head's weights are the token embedding's.
         rope_theta: base of the rotary positions.

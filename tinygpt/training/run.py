@@ -10,6 +10,7 @@ import torch
 import yaml
 
 from tinygpt import files, hardware
+from tinygpt.attention import SelfAttention
 from tinygpt.config import Config, UsageError, build, check, construct, parts, target
 from tinygpt.data.corpus import texts
 from tinygpt.data.encoding import encode
@@ -88,8 +89,9 @@ def run(cfg: Config) -> float:
     with torch.device("meta"):  # without memory or arithmetic
         model = build(cfg, "model", vocab_size=1, attention=attention)
         build(cfg, "optimizer", model=model)
-    asked = {"device": device, "dropout": model.config["dropout"], "random": model.random is not None}
-    construct("attention", attention.check, asked)
+    head_dim = next(m.head_dim for m in model.modules() if isinstance(m, SelfAttention))
+    asked = {"dropout": model.config["dropout"], "random": model.random is not None, "head_dim": head_dim}
+    construct("attention", attention.check, asked | {"device": device})
 
     corpus = build(cfg, "data")
     splits = corpus.splits()
