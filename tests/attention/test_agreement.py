@@ -32,9 +32,7 @@ from tinygpt.attention.sliding_window import SlidingWindow
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS.keys())
 def test_outputs_and_gradients_equal_those_written_out(kernel: Kernel, mask: Callable[[int], Mask], n_kv_head: int):
     if not able(kernel, mask(1)):
-        with pytest.raises(
-            ValueError, match="sliding_window (has no random blocks|is causal); "
-        ):
+        with pytest.raises(ValueError, match="sliding_window (has no random blocks|is causal); "):
             kernel(*qkv(), mask(T))
         return
     for n in (1, 2, 4, 7, 13) if trains(kernel) else (1, 13):

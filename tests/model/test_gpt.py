@@ -159,3 +159,21 @@ def test_compiled_weights_keep_their_names(gpt: GPT):
     names = list(gpt.state_dict())
     gpt.compile()
     assert list(gpt.state_dict()) == names
+
+
+@pytest.mark.slow
+def test_a_compiled_model_gives_the_same_loss_and_gradients(gpt: GPT):
+    torch.compiler.reset()  # each family is a graph of its own, and there is a limit to them
+    gpt.train()
+    ids, padding, _ = padded("right")
+
+    def run() -> list[torch.Tensor]:
+        gpt.zero_grad()
+        loss = next_token_loss(gpt(ids, padding=padding), ids)
+        loss.backward()
+        return [loss.detach(), *(p.grad.clone() for p in gpt.parameters() if p.grad is not None)]
+
+    eager = run()
+    gpt.compile(backend="aot_eager")  # traced as ever, without the minutes of generating code
+    for ours, expected in zip(run(), eager, strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)

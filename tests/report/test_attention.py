@@ -110,7 +110,8 @@ def test_a_character_that_the_model_does_not_know_is_shown_as_what_it_becomes(co
     assert '"tokens": ["a", "b", "\\ufffd"]' in Path("attention.html").read_text()
 
 
-def test_a_picture_that_no_file_holds_is_refused(tmp_path: Path):
-    heads = Heads(torch.zeros(1, 64, 200, 200), torch.ones(1, 200, 200).bool())
-    with pytest.raises(UserError, match="200 tokens, 1 layers and 64 heads make too large a picture"):
+@pytest.mark.parametrize(("n_layer", "n_head"), [(1, 64), (12, 12)], ids=["too wide", "too many pixels"])
+def test_a_picture_that_no_file_or_memory_holds_is_refused(n_layer: int, n_head: int, tmp_path: Path):
+    heads = Heads(torch.zeros(n_layer, n_head, 200, 200), torch.ones(n_layer, 200, 200).bool())
+    with pytest.raises(UserError, match=f"200 tokens, {n_layer} layers and {n_head} heads make too large a picture"):
         attention.picture(heads, ["a"] * 200, tmp_path / "large.png")

@@ -22,7 +22,8 @@ from tinygpt.model.gpt import GPT
 
 DPI = 110
 CELL = 0.1  # inches of a cell in the PNG, as high as a line of its labels
-LARGEST = 2**16  # pixels along a side that the PNG's writer can do
+LARGEST_SIDE = 2**16  # pixels that the PNG's writer can do
+LARGEST = 2**28  # pixels, a gigabyte while it is drawn
 
 
 class Heads(NamedTuple):
@@ -91,7 +92,8 @@ def picture(heads: Heads, tokens: list[str], file: Path) -> None:
     side = max(T * CELL, 1.6)
     longest = max(map(len, tokens))
     width, height = side + 0.4 + 0.07 * longest, side + 0.5 + 0.07 * longest
-    if max(n_head * width, n_layer * height) * DPI > LARGEST:
+    across, down = n_head * width * DPI, n_layer * height * DPI
+    if max(across, down) > LARGEST_SIDE or across * down > LARGEST:
         raise UserError(
             f"{T} tokens, {n_layer} layers and {n_head} heads make too large a picture; take a shorter text"
         )
