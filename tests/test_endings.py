@@ -1,0 +1,116 @@
+"""How runs and sweeps end: refused, diverged, stopped, early, with a trial that failed; and what they return."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import train
+from tests.conftest import TINY
+from tinygpt.training import run
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_of_two_runs_at_once_one_gets_the_directory(command, monkeypatch):
+    """The other one takes the directory while this one still reads its corpus."""
+    from tinygpt.data.text_files import TextFiles
+
+    original = TextFiles.splits
+
+    def slow(self):
+        Path("run").mkdir(exist_ok=True)
+        Path("run/config.yaml").write_text("the other's")
+        return original(self)
+
+    monkeypatch.setattr(TextFiles, "splits", slow)
+    status, _, err = command(*TINY)
+    assert (status, err) == (2, "train.py: run_dir=run holds a run already; name another directory\n")
+    assert Path("run/config.yaml").read_text() == "the other's"
+    assert len(list(Path("run").iterdir())) == 1
+
+
+def test_a_run_is_never_overwritten(command):
+    assert command(*TINY)[0] == 0
+    before = Path("run/config.yaml").read_text()
+    status, _, err = command(*TINY, "seed=2")
+    assert status == 2
+    assert err == "train.py: run_dir=run holds a run already; name another directory\n"
+    assert Path("run/config.yaml").read_text() == before
+
+
+def test_a_sweep_trains_each_trial_and_goes_on_after_one_that_fails(command):
+    status, _, err = command(*TINY, "-m", "model.n_head=2,5,4", "run_dir=sweep")
+    assert status == 2
+    assert "n_embd=16, n_head=5" in err
+    assert sorted(path.name for path in Path("sweep").iterdir() if path.is_dir()) == ["0", "2"]
+    for trial in ("0", "2"):
+        assert json.loads(Path(f"sweep/{trial}/summary.json").read_text())["status"] == "completed"
+
+
+def test_a_sweep_over_choices_names_the_keys_that_there_are(command):
+    status, _, err = command(*TINY, "-m", "tokenizer=char,byte", "model.n_layr=3")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "there is no key model.n_layr; did you mean n_layer?" in err
+
+
+def test_a_run_returns_its_best_bits_per_byte(command, monkeypatch):
+    returned = []
+    original = run.run
+    monkeypatch.setattr(run, "run", lambda cfg: returned.append(original(cfg)) or returned[-1])
+    assert command(*TINY)[0] == 0
+    assert returned == [json.loads(Path("run/summary.json").read_text())["best_val_bits_per_byte"]]
+
+
+def test_a_run_that_diverges_returns_a_finite_number(command, monkeypatch):
+    returned = []
+    original = train.attempt
+    monkeypatch.setattr(train, "attempt", lambda cfg: returned.append(original(cfg)) or returned[-1])
+    status, _, err = command(*TINY, "model=gpt2", "optimizer.lr=1e30", "trainer.gradient_clip_val=0.0", "eval_every=1")
+    assert (status, returned) == (1, [train.DIVERGED])
+    assert "the last checkpoint is run/checkpoints/last.ckpt, of step 1" in err
+    assert err.endswith("train.py: the training loss is nan at step 2; try a lower optimizer.lr\n")
+    assert json.loads(Path("run/summary.json").read_text())["status"] == "failed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 1), (signal.SIGTERM, 0)])
+def test_a_stopped_run_keeps_its_last_step_and_says_where(book: Path, number: signal.Signals, workers: int):
+    words = [*TINY, "trainer.max_steps=1000000", "eval_every=1000000", f"data.num_workers={workers}"]
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    metrics = Path("run/metrics.csv")
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and len(metrics.read_text().splitlines()) > 20):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    os.killpg(process.pid, number)  # as a terminal does: to the workers too
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert summary["status"] == "interrupted"
+    assert torch.load("run/checkpoints/last.ckpt", weights_only=True)["global_step"] == summary["step"]
+    assert f"the last checkpoint is run/checkpoints/last.ckpt, of step {summary['step']}" in err
+    assert f"stopped by {number.name} after step {summary['step']}" in err
+    assert "Traceback" not in err
+
+
+def test_early_stopping_ends_a_run_that_no_longer_learns(command):
+    status, out, _ = command(
+        *TINY, "callbacks=early_stopping", "callbacks.early_stopping.min_delta=100", "trainer.max_steps=99"
+    )
+    assert status == 0
+    assert "stopped early, after step 16 of 99: the validation loss no longer falls" in out
+    assert json.loads(Path("run/summary.json").read_text())["step"] == 16  # 4, and three validations more
