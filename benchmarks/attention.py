@@ -24,6 +24,7 @@ from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from benchmarks import machine, save
 from tinygpt.attention import SDPA, Kernel, Manual, Mask
@@ -132,7 +133,10 @@ def plot(cells: list[dict], file: Path) -> None:
         axis.set(xscale="log", yscale="log", xlabel="T, tokens in a row", ylabel=unit)
         axis.set_title(f"forward and backward: {title}")
         axis.set_xticks(LENGTHS, [f"{T:,}" for T in LENGTHS], rotation=45)
-        axis.minorticks_off()
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_minor_locator(NullLocator())
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         axis.grid(alpha=0.3)
     axes[0].legend()
     file.parent.mkdir(parents=True, exist_ok=True)
