@@ -11,18 +11,21 @@ import re
 import shlex
 import sys
 import traceback
+from errno import ENOSPC
 from math import isfinite
 from pathlib import Path
+from signal import SIGINT
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from tinygpt.config import UsageError, unknown_key
+from tinygpt.config import UsageError, typed, unknown_key
 from tinygpt.errors import UserError, one_line
 
 CONF = Path(__file__).resolve().parent / "conf"
@@ -43,10 +46,7 @@ def explain(error: BaseException, overrides: list[str]) -> str:
         return f"there is no {group}={choice}; {group} is one of: {', '.join(sorted(error.options))}"
     if isinstance(error, OverrideParseException):
         key, equals, value = error.override.partition("=")
-        items = value.strip("[]").split(",") if value.startswith("[") else [value]
-        quoted = ",".join('"' + item.strip(" \"'").replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items)
-        example = f"{key}=[{quoted}]" if value.startswith("[") else f"{key}={quoted}"
-        how = f"quote the value twice: {shlex.quote(example)}" if equals else "a setting is KEY=VALUE"
+        how = f"quote the value twice: {typed(key, value)}" if equals else "a setting is KEY=VALUE"
         return f"{error.override!r} cannot be read; {how}"
     emptied = [o for o in overrides if o.partition("=")[0] in GROUPS and o.partition("=")[2] in ("", "null")]
     if emptied and "Config group override" in str(error):
@@ -69,28 +69,57 @@ def choices_of(group: str) -> list[str]:
 def keys_of(group: str, overrides: list[str]) -> list[str]:
     """The keys that a group has under the choices made on this command line."""
     choices = [o for o in overrides if "=" in o and (CONF / o.partition("=")[0].lstrip("+~")).is_dir()]
-    GlobalHydra.instance().clear()
-    with hydra.initialize_config_dir(str(CONF), version_base=None):
-        try:
-            cfg = hydra.compose("train", choices)
-        except HydraException:  # a sweep over choices: the keys of the default ones
-            cfg = hydra.compose("train")
+    run_dir = resumed_from(overrides)
+    try:
+        cfg = compose("config", [], run_dir) if run_dir else compose("train", choices)
+    except HydraException:  # a sweep over choices: the keys of the default ones
+        cfg = compose("train", [])
     node = OmegaConf.select(cfg, group) if group else cfg
     if not isinstance(node, DictConfig):
         return keys_of(group.rpartition(".")[0], overrides)
     return sorted({*map(str, node), *([] if group else GROUPS)} - {"_target_"})
 
 
+def compose(name: str, overrides: list[str], directory: Path = CONF) -> DictConfig:
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_dir(str(directory.resolve()), version_base=None):
+        return hydra.compose(name, overrides)
+
+
+def resumed_from(words: list[str]) -> Path | None:
+    """The directory of the run that `resume=RUN_DIR` goes on with; None: no word says so.
+
+    Raises:
+        UsageError: there is no such run, or another word asks for what a run that has begun cannot have.
+    """
+    overrides = OverridesParser.create().parse_overrides([word for word in words if word.startswith("resume=")])
+    named = [override.value() for override in overrides if override.value() is not None]
+    if not named:
+        return None
+    run_dir = Path(str(named[-1]))
+    if not (run_dir / "config.yaml").exists():
+        raise UsageError(f"resume={run_dir} names no run: there is no {run_dir / 'config.yaml'}")
+    for word in words:
+        key = word.partition("=")[0].lstrip("+~")
+        if word.startswith("-"):
+            raise UsageError(f"{word} does not go with resume=: one run goes on, under its own configuration")
+        if key == "run_dir":
+            raise UsageError("run_dir= does not go with resume=: a run goes on in its own directory")
+        if key in GROUPS:
+            raise UsageError(f"{word} cannot be chosen for a run that has begun; its keys can be set: {key}.KEY=VALUE")
+    return run_dir
+
+
 @hydra.main(config_path=str(CONF), config_name="train", version_base=None)
 def job(cfg: DictConfig) -> float:
     """What Hydra calls, once or for each trial of a sweep."""
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        cfg.run_dir = os.path.relpath(HydraConfig.get().runtime.output_dir)
     return attempt(cfg)
 
 
 def attempt(cfg: DictConfig) -> float:
     """One run; where it fails the mistake is told and the result is DIVERGED, so that a sweep goes on."""
-    if HydraConfig.get().mode == RunMode.MULTIRUN:
-        cfg.run_dir = os.path.relpath(HydraConfig.get().runtime.output_dir)
     try:
         missing = sorted(OmegaConf.missing_keys(cfg))
         if missing:
@@ -117,6 +146,8 @@ def complain(error: BaseException, status: int = 1) -> int:
         message, status = str(error), 2
     elif isinstance(error, UserError):
         message = str(error)
+    elif isinstance(error, OSError) and error.errno == ENOSPC:
+        message = f"the disk is full{f', {error.filename} could not be written' if error.filename else ''}; make room"
     elif isinstance(error, HydraException | OmegaConfBaseException) or status == 2:
         message, status = explain(error, sys.argv[1:]), 2
     else:
@@ -132,12 +163,18 @@ def main() -> int:
     FAILED.clear()
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse wants them first
     try:
-        job()
+        run_dir = None if {"--help", "-h"} & set(sys.argv) else resumed_from(sys.argv[1:])
+        if run_dir is None:
+            job()
+        else:
+            cfg = compose("config", sys.argv[1:], run_dir)
+            cfg.run_dir = str(run_dir)
+            attempt(cfg)
     except Exception as error:  # from before any run: Hydra could not compose what the command line says
         return complain(error, status=2)
     except KeyboardInterrupt:
         print("train.py: stopped at once; what came after the last checkpoint is lost", file=sys.stderr)
-        return 130
+        return 128 + SIGINT
     return max(FAILED, default=0)
 
 

@@ -40,7 +40,7 @@ def test_every_file_composes_and_builds(file: Path):
     assert tokenizer.decode(tokenizer.encode("some text").tolist()) == "some text"
     assert build(cfg, "data").batch_size >= 1
     for group in ("callbacks", "logger"):
-        for name in cfg[group]:
+        for name in cfg.get(group) or ():
             build(cfg, f"{group}.{name}")
     build(cfg, "trainer", logger=False)
 

@@ -75,7 +75,8 @@ def test_a_run_that_diverges_returns_a_finite_number(command, monkeypatch):
     status, _, err = command(*TINY, "model=gpt2", "optimizer.lr=1e30", "trainer.gradient_clip_val=0.0", "eval_every=1")
     assert (status, returned) == (1, [train.DIVERGED])
     assert "the last checkpoint is run/checkpoints/last.ckpt, of step 1" in err
-    assert err.endswith("train.py: the training loss is nan at step 2; try a lower optimizer.lr\n")
+    assert "train.py: the loss is nan at step 2, whose windows begin at the training tokens " in err
+    assert err.endswith("; its update was not made. Try a lower optimizer.lr, or on_bad_loss=skip\n")
     assert json.loads(Path("run/summary.json").read_text())["status"] == "failed"
 
 

@@ -8,7 +8,7 @@ from tests.conftest import TINY
 
 MISTAKES = [
     (["model.n_layr=3"], 2, "there is no key model.n_layr; did you mean n_layer? The keys of model are: block_size,"),
-    (["foo=3"], 2, "there is no key foo. The keys are: attention, callbacks, compile, data, debug, dry_run,"),
+    (["foo=3"], 2, "there is no key foo. The keys are: attention, callbacks, compile, data, debug, determin"),
     (["data.foo.bar=3"], 2, "there is no key data.foo.bar"),
     (["+model.foo=3"], 2, "there is no key model.foo. The keys of model are:"),
     (["model=gpt9"], 2, "there is no model=gpt9; model is one of: gpt2"),

@@ -25,6 +25,8 @@ def test_a_run_trains_reports_and_leaves_all_that_is_needed(command):
     assert files == {
         "config.yaml",
         "tokenizer.json",
+        "tokenizer.json.sha256",
+        ".lock",
         "metrics.csv",
         "summary.json",
         "checkpoints/best.ckpt",
@@ -34,6 +36,7 @@ def test_a_run_trains_reports_and_leaves_all_that_is_needed(command):
     assert list(summary) == [
         "status",
         "step",
+        "skipped_steps",
         "epoch",
         "tokens_seen",
         "train_seconds",

@@ -1,21 +1,27 @@
 """What a checkpoint holds, and how it is read without running anybody's code.
 
-A checkpoint is one file of tensors and plain values: Lightning's own entries (weights, optimizer, progress), and under
-`tinygpt` what rebuilds the model and the tokenizer. A class is written as its name and its constructor's keywords; on
-reading, a name counts only if it is a class that tinygpt itself defines.
+A checkpoint is one file of tensors and plain values: Lightning's own entries (weights, optimizer, callbacks), under
+`tinygpt` what rebuilds the model and the tokenizer, and under `resume` what goes on where it stopped. A class is
+written as its name and its constructor's keywords; on reading, a name counts only if it is a class that tinygpt itself
+defines.
+
+The file is a zip archive, as `torch.save` writes it, with a checksum for each entry (`unzip -t` knows them). PyTorch
+does not look at them, so that a flipped bit would be a wrong weight; `load` does.
 """
 
 import importlib
+import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from tinygpt import files
 from tinygpt.errors import UserError
 from tinygpt.model.gpt import GPT
 from tinygpt.tokenizers import Tokenizer
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Contents(NamedTuple):
@@ -66,29 +72,59 @@ def entry(model: GPT, tokenizer: Tokenizer) -> dict[str, Any]:
     return {"format": FORMAT, "model": describe(model), "tokenizer": describe(tokenizer)}
 
 
-def read(path: Path) -> Contents:
-    """The model, in evaluation mode and on the CPU, and the tokenizer of a checkpoint.
+def write(path: Path, contents: dict[str, Any]) -> None:
+    """Write a checkpoint, whole or not at all.
 
     Raises:
-        UserError: it is not there, not a tinygpt checkpoint, or one of another format.
+        OSError: the disk is full, or refuses otherwise.
+    """
+    with files.whole(path) as file:
+        torch.save(contents, file)
+
+
+def load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
+    """All that a checkpoint holds, on the CPU.
+
+    Args:
+        path: the file.
+        mmap: leave the tensors in the file until they are looked at.
+
+    Raises:
+        UserError: it is not there, not a tinygpt checkpoint, damaged, or one of another format.
     """
     try:
-        contents = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        saved = contents["tinygpt"]
-        if saved["format"] != FORMAT:
-            raise UserError(f"{path} has checkpoint format {saved['format']}; this tinygpt reads format {FORMAT}")
-        model, tokenizer = rebuild(saved["model"]), rebuild(saved["tokenizer"])
-        model.load_state_dict({name.removeprefix("model."): w for name, w in contents["state_dict"].items()})
-        assert isinstance(model, GPT)
-        return Contents(model.eval(), tokenizer)
-    except UserError:
-        raise
+        with zipfile.ZipFile(path) as archive:
+            if archive.testzip() is not None:
+                raise zipfile.BadZipFile
+        contents = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+        found = contents["tinygpt"]["format"]
     except FileNotFoundError as error:
         raise UserError(f"there is no checkpoint {path}") from error
     except PermissionError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     except Exception as error:  # whatever a file that is something else, or damaged, makes the reader stumble over
         raise UserError(f"{path} is not a tinygpt checkpoint, or it is damaged") from error
+    if found != FORMAT:
+        raise UserError(f"{path} has checkpoint format {found}; this tinygpt reads format {FORMAT}")
+    return contents
+
+
+def read(path: Path) -> Contents:
+    """The model, in evaluation mode and on the CPU, and the tokenizer of a checkpoint.
+
+    Raises:
+        UserError: it is not there, not a tinygpt checkpoint, damaged, or one of another format.
+    """
+    contents = load(path, mmap=True)
+    try:
+        model, tokenizer = (rebuild(contents["tinygpt"][name]) for name in ("model", "tokenizer"))
+        model.load_state_dict({name.removeprefix("model."): w for name, w in contents["state_dict"].items()})
+        assert isinstance(model, GPT)
+    except UserError:
+        raise
+    except Exception as error:  # a whole file, of something else
+        raise UserError(f"{path} is not a tinygpt checkpoint, or it is damaged") from error
+    return Contents(model.eval(), tokenizer)
 
 
 def find(path: Path | None) -> Path:

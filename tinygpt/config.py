@@ -6,6 +6,8 @@ one.
 
 import inspect
 import pydoc
+import re
+import shlex
 from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -20,6 +22,15 @@ STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)  # "3" is no int;
 
 class UsageError(Exception):
     """A configuration asks for what does not exist or is not allowed."""
+
+
+def typed(key: str, value: str) -> str:
+    """A setting as it is typed in a shell; a list is written [a,b]."""
+    if re.fullmatch(r"[\w./:-]+", value, re.ASCII):
+        return f"{key}={value}"
+    items = value.strip("[]").split(",") if value.startswith("[") else [value]
+    quoted = ",".join('"' + item.strip(" \"'").replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items)
+    return shlex.quote(f"{key}=[{quoted}]" if value.startswith("[") else f"{key}={quoted}")
 
 
 def parts(cfg: Config) -> dict[str, Config]:

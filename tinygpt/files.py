@@ -1,17 +1,42 @@
 """Writing files so that at every instant a whole one exists."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+
+UNFINISHED = ".unfinished"  # the suffix of a file that is still being written
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which takes its place when it is whole and on the disk; until then what was there stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + UNFINISHED)
+    try:
+        with unfinished.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        move(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def move(finished: Path, path: Path) -> None:
+    """Give a file that is on the disk its name, and that name to the disk."""
+    finished.replace(path)
+    if os.name == "posix":  # elsewhere a folder cannot be opened, and a name is not lost
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write under another name, flush to the disk, and move into place."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
-    try:
-        with unfinished.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    """Write a text as `whole` does."""
+    with whole(path) as file:
+        file.write(text.encode())

@@ -1,5 +1,7 @@
-"""Which device there is, and which precision it is good at."""
+"""Which device there is, which precision it is good at, and how much memory it has."""
 
+import contextlib
+import os
 from pathlib import Path
 
 import torch
@@ -44,3 +46,30 @@ def _has_bf16(device: str) -> bool:
         flags = cpuinfo.read_text().split() if cpuinfo.exists() else []
         return "avx512_bf16" in flags or "amx_bf16" in flags
     return False
+
+
+def memory(device: str) -> int | None:
+    """Bytes that a process on this device can have; None where nobody says."""
+    if device == "cuda":
+        return torch.cuda.mem_get_info()[1]
+    if device == "mps":
+        return torch.mps.recommended_max_memory()
+    limits = []
+    if hasattr(os, "sysconf"):
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):  # of a container
+        with contextlib.suppress(OSError, ValueError):
+            limits.append(int(Path(path).read_text()))
+    with contextlib.suppress(ImportError):  # Windows
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if soft != resource.RLIM_INFINITY:
+            limits.append(soft)
+    return min(limits, default=None)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is one of the many that say so."""
+    words = ("can't allocate memory", "not enough memory", "Invalid buffer size", "Cannot allocate memory")
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(word in str(error) for word in words)

@@ -8,7 +8,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.loggers import CSVLogger
 
 from tinygpt.data.corpus import LayoutName
 from tinygpt.data.module import TextDataModule
@@ -18,7 +17,7 @@ from tinygpt.model import GPT2
 from tinygpt.optim.adamw import adamw
 from tinygpt.optim.cosine import Cosine
 from tinygpt.tokenizers import ByteTokenizer
-from tinygpt.training.checkpointing import Checkpoint
+from tinygpt.training.checkpointing import Checkpoint, CheckpointFiles
 from tinygpt.training.interrupt import StopOnSignal
 from tinygpt.training.metrics import Metrics
 from tinygpt.training.module import LanguageModel
@@ -48,7 +47,7 @@ class Run:
         callbacks: tuple[pl.Callback, ...] = (),
         texts: tuple[str, ...] = (TEXT,),
         layout: LayoutName = "windows",
-        plugins: list | None = None,
+        plugins: tuple = (),
         accelerator: str = "cpu",
         precision: Any = None,
     ) -> None:
@@ -65,7 +64,7 @@ class Run:
             bytes_per_id=torch.from_numpy(tokens.bytes_per_id(ByteTokenizer().n_bytes)),
             compile=compile,
         )
-        self.metrics = Metrics(log_every, self.data.train_layout.n_targets)
+        self.metrics = Metrics(Path("metrics.csv"), log_every, self.data.train_layout.n_targets)
         self.checkpoint = Checkpoint("checkpoints", keep=keep)
         facts = {"n_parameters": model.n_parameters(), "device": "cpu", "precision": "32-true"}
         self.trainer = pl.Trainer(
@@ -80,13 +79,13 @@ class Run:
             num_sanity_val_steps=0,
             enable_progress_bar=False,
             enable_model_summary=False,
-            plugins=plugins,
-            logger=CSVLogger(".", name="", version="", flush_logs_every_n_steps=1),
+            plugins=[CheckpointFiles(), *plugins],
+            logger=False,
             callbacks=[
                 self.metrics,
                 Progress(self.metrics),
-                StopOnSignal(),
                 *callbacks,
+                StopOnSignal(),
                 self.checkpoint,
                 Summary(Path("summary.json"), self.metrics, self.checkpoint, facts),
             ],

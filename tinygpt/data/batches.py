@@ -21,6 +21,7 @@ class Batch(NamedTuple):
         padding: (B, T) bool, True on real tokens; None where the layout pads no row.
         documents: (B, T) int64, tokens of one document alike; None where all of a row may see each other.
         n_targets: how many targets count.
+        begin: (B,) int64 in NumPy, the place in the stream where each row begins.
         weight: of its mean loss in an optimizer step of several batches, 1 on average: the step's loss is the mean over
             all its targets, however they are spread over the batches.
     """
@@ -30,6 +31,7 @@ class Batch(NamedTuple):
     padding: Tensor | None
     documents: Tensor | None
     n_targets: int
+    begin: np.ndarray
     weight: float = 1.0
 
 
@@ -120,4 +122,5 @@ def _cut(ids: np.ndarray, layout: Layout, segments: Segments) -> Batch:
         padding=None if padding is None else torch.from_numpy(padding),
         documents=None if documents is None else torch.from_numpy(documents),
         n_targets=len(place),
+        begin=begin[np.unique(row, return_index=True)[1]] % (len(ids) - 1),
     )

@@ -1,12 +1,12 @@
 """From documents to a token file: encoded once, in slices, by one process or several."""
 
 import contextlib
-import json
 import multiprocessing
 import os
 import signal
 import sys
 import threading
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -18,12 +18,13 @@ from datasets import Dataset
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
+from tinygpt import files
 from tinygpt.data.corpus import rows, slices
-from tinygpt.data.token_file import HEADER, TokenFile
+from tinygpt.data.token_file import HEADER, TokenFile, header_bytes, read_header
 from tinygpt.errors import UserError
 from tinygpt.tokenizers import Tokenizer, fingerprint
 
-VERSION = 1  # of the encoding: raise it when the same rows and tokenizer become other ids
+VERSION = 2  # of the file: raise it when the same rows and tokenizer become another one
 
 
 def encode(documents: Dataset, tokenizer: Tokenizer, directory: Path, num_proc: int = 1) -> TokenFile:
@@ -62,16 +63,18 @@ def encode(documents: Dataset, tokenizer: Tokenizer, directory: Path, num_proc: 
         except UserError:  # going on would only meet it again
             unfinished.unlink()
             raise
-        unfinished.replace(path)
+        files.move(unfinished, path)
     return TokenFile(path)
 
 
 def _whole(path: Path) -> TokenFile | None:
-    """The token file where it was made before; None where it was not, or is damaged."""
+    """The token file where it was made before; None where it was not, or is damaged: then it is made again."""
     try:
-        return TokenFile(path)
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        file = TokenFile(path)
+        file.verify()
+    except (FileNotFoundError, ValueError):
         return None
+    return file
 
 
 class _Encoded(NamedTuple):
@@ -87,22 +90,23 @@ def _write(file: BinaryIO, documents: Dataset, tokenizer: Tokenizer, num_proc: i
     """Write the rest of a token file; its header says after each slice how far it is."""
     end_of_text = _end_of_text(tokenizer)
     dtype = end_of_text.dtype
-    header = {"dtype": dtype.name, "n_ids": 0, "n_documents": 0, "n_bytes": 0, "n_rows": 0}
+    header = {"dtype": dtype.name, "n_ids": 0, "n_documents": 0, "n_bytes": 0, "n_rows": 0, "crc32": 0}
 
     def append(part: _Encoded) -> None:
         file.seek(HEADER + header["n_ids"] * dtype.itemsize)
         file.write(part.ids.tobytes())
         file.flush()
         os.fsync(file.fileno())  # the ids before the header that counts them
+        header["crc32"] = zlib.crc32(part.ids.data, header["crc32"])
         header["n_ids"] += len(part.ids)
         for name in ("n_documents", "n_bytes", "n_rows"):
             header[name] += getattr(part, name)
         file.seek(0)
-        file.write(json.dumps(header).encode().ljust(HEADER))
+        file.write(header_bytes(header))
         file.flush()
 
-    with contextlib.suppress(ValueError, AttributeError):  # nothing there yet, or nothing that makes sense
-        found = json.loads(file.read(HEADER))
+    with contextlib.suppress(ValueError):  # nothing there yet, or nothing that makes sense
+        found = read_header(file)
         size = file.seek(0, os.SEEK_END)
         if found.keys() == header.keys() and size >= HEADER + found["n_ids"] * dtype.itemsize:
             header = found

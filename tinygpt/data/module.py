@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterable
 from itertools import count, repeat
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -13,13 +14,15 @@ from tinygpt.data.corpus import Corpus
 from tinygpt.data.layouts import LAYOUTS
 from tinygpt.data.token_file import TokenFile
 from tinygpt.errors import UserError
+from tinygpt.signals import SIGNALS
 
 
 class TextDataModule(pl.LightningDataModule):
     """Endless training batches, and the validation batches.
 
     The training loader has no end and knows no epochs of Lightning's: the number of steps ends a run, accumulation
-    never meets a short last batch, and batch k is the same whatever came before.
+    never meets a short last batch, and batch k is the same whatever came before. A checkpoint keeps how many rows were
+    seen: a run that is gone on with, even in batches of another size, goes on with the row after them.
 
     Args:
         train, validation: the token files.
@@ -58,8 +61,18 @@ class TextDataModule(pl.LightningDataModule):
         self.seed = seed
         self.accumulate = accumulate
         layout, truncate = LAYOUTS[corpus.layout], corpus.long_documents == "truncate"
+        self._seen = (0, 0)  # optimizer steps and rows, when this process began
         self.train_layout = layout(train, block_size, truncate)
         self.val_layout = layout(validation, block_size, truncate, corpus.max_val_tokens)
+
+    def state_dict(self) -> dict[str, Any]:
+        assert self.trainer is not None
+        (step, rows), now = self._seen, self.trainer.global_step
+        rows += (now - step) * self.accumulate * self.corpus.batch_size
+        return {"step": now, "rows": rows, "tokens": self.train.path.name}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._seen = state_dict["step"], state_dict["rows"]
 
     def train_batches(self) -> TrainBatches:
         accumulate = 1 if self.corpus.overfit else self.accumulate  # the same batch weighs the same each time
@@ -69,7 +82,8 @@ class TextDataModule(pl.LightningDataModule):
         return ValBatches(self.validation, self.val_layout, self.corpus.batch_size)
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        return self._loader(self.train_batches(), repeat(0) if self.corpus.overfit else count())
+        steps = -(-self._seen[1] // (self.corpus.batch_size * self.accumulate))
+        return self._loader(self.train_batches(), repeat(0) if self.corpus.overfit else count(steps * self.accumulate))
 
     def val_dataloader(self) -> DataLoader[Batch]:
         if self.corpus.overfit:
@@ -87,10 +101,11 @@ class TextDataModule(pl.LightningDataModule):
             worker_init_fn=_leave_signals_to_the_training,
             persistent_workers=workers > 0,
             pin_memory=torch.cuda.is_available(),  # so that copies to the GPU run beside the computation
+            generator=torch.Generator(),  # a loader draws a seed for its workers: not from the stream that dropout uses
         )
 
 
 def _leave_signals_to_the_training(_worker: int) -> None:
     """Terminals and schedulers signal all processes; a worker that died of it would fail the step to be saved."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

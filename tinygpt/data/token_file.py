@@ -5,14 +5,34 @@ so its first token is predicted too, and one behind. First and last id being the
 """
 
 import json
+import zlib
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 
-HEADER = 512  # bytes of JSON, padded with spaces, in front of the ids
+HEADER = 512  # bytes in front of the ids: a checksum of the JSON that follows it, padded with spaces
 PART = 2**20  # ids that are looked at at a time
+
+
+def read_header(file: BinaryIO) -> dict[str, Any]:
+    """What a token file says of itself at its start.
+
+    Raises:
+        ValueError: that is not what was written.
+    """
+    checksum, _, text = file.read(HEADER).decode("ascii").rstrip(" ").partition(" ")
+    if checksum != f"{zlib.crc32(text.encode()):08x}":
+        raise ValueError("the header of the token file is damaged")
+    return json.loads(text)
+
+
+def header_bytes(header: dict[str, Any]) -> bytes:
+    """The inverse of `read_header`."""
+    text = json.dumps(header)
+    return f"{zlib.crc32(text.encode()):08x} {text}".encode().ljust(HEADER)
 
 
 class TokenFile:
@@ -25,13 +45,14 @@ class TokenFile:
         n_bytes: how many bytes of UTF-8 text they were.
 
     Raises:
-        ValueError: the file is not a whole token file.
+        ValueError: the file is not a whole token file; `verify` looks at the ids too.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         with path.open("rb") as file:
-            header = json.loads(file.read(HEADER))
+            header = read_header(file)
+        self._crc32: int = header["crc32"]
         self.dtype = np.dtype(header["dtype"])
         self.n_documents: int = header["n_documents"]
         self.n_bytes: int = header["n_bytes"]
@@ -48,6 +69,14 @@ class TokenFile:
             file.seek(HEADER)
             while len(ids := np.fromfile(file, self.dtype, PART)):
                 yield ids
+
+    def verify(self) -> None:
+        """Raise ValueError unless the ids are those that were written."""
+        crc32 = 0
+        for ids in self.parts():
+            crc32 = zlib.crc32(ids.data, crc32)
+        if crc32 != self._crc32:
+            raise ValueError(f"{self.path} is damaged: its ids are not those that were written")
 
     def __reduce__(self) -> tuple[type, tuple[Path]]:
         return TokenFile, (self.path,)  # a loader's worker maps the file itself; pickling the map would copy it

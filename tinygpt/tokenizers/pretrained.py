@@ -6,6 +6,7 @@ from typing import Self
 
 from tinygpt.errors import UserError
 from tinygpt.tokenizers.base import Unknown
+from tinygpt.tokenizers.file import read_file
 from tinygpt.tokenizers.library import LibraryTokenizer
 
 
@@ -29,18 +30,13 @@ class PretrainedTokenizer(LibraryTokenizer):
 
         Raises:
             ValueError: unknown is none of the three.
-            UserError: there is no such file, it is no `tokenizer.json`, or it lacks the token named.
+            UserError: there is no such file, it is damaged or no `tokenizer.json`, or it lacks the token named.
         """
         file = Path(path).expanduser()
         if file.is_dir():
             file /= "tokenizer.json"
+        content = read_file(file)
         try:
-            return cls(file.read_text(encoding="utf-8"), end_of_text, unknown)
-        except OSError as error:
-            raise UserError(
-                f"{file} cannot be read: {error.strerror}; tokenizer.path names a tokenizer.json or its folder"
-            ) from error
-        except UnicodeDecodeError as error:
-            raise UserError(f"{file} is no tokenizer.json, it is not even UTF-8 text") from error
+            return cls(content, end_of_text, unknown)
         except UserError as error:
             raise UserError(f"{file}: {error}") from error

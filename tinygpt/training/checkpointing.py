@@ -4,13 +4,29 @@ import os
 import shutil
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch import callbacks
+from lightning.pytorch.plugins import CheckpointIO
 
+from tinygpt import files
+from tinygpt.checkpoint import load, write
+from tinygpt.errors import UserError
 from tinygpt.training.interrupt import Interrupted
 
-UNFINISHED = ".unfinished"  # the suffix of a file that is still being written
+
+class CheckpointFiles(CheckpointIO):
+    """Lightning's checkpoints as `tinygpt.checkpoint` writes and reads them."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        write(Path(path), checkpoint)
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        return load(Path(path))
+
+    def remove_checkpoint(self, path: Any) -> None:
+        Path(path).unlink()
 
 
 class Checkpoint(callbacks.Checkpoint):
@@ -43,25 +59,26 @@ class Checkpoint(callbacks.Checkpoint):
     def _step_path(self, step: int) -> Path:
         return self.directory / f"step-{step:06d}.ckpt"
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        val_loss, step = trainer.callback_metrics["val_loss"].item(), trainer.global_step
-        ranked = sorted([*self.best, (val_loss, step)])[: self.keep]  # of two equal ones the earlier
-        kept = isfinite(val_loss) and (val_loss, step) in ranked
-        before, self.best = self.best, ranked if kept else self.best
-        self._save_last(trainer)
-        if kept:
-            self._arrange(before, step)
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "saved_step": self.saved_step}
 
-    def _arrange(self, before: list[tuple[float, int]], step: int) -> None:
-        """Give the checkpoint of `step`, just saved as the last, its place among the best."""
-        if self.best[0][1] == step:
-            if before and self.keep > 1:
-                _link(self.best_path, self._step_path(before[0][1]))
-            _link(self.last_path, self.best_path)
-        else:
-            _link(self.last_path, self._step_path(step))
-        for dropped in set(before) - set(self.best):
-            self._step_path(dropped[1]).unlink(missing_ok=True)
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best = state_dict["best"][: self.keep]
+        self.saved_step = state_dict["saved_step"]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        for path in self.directory.glob(f"*{files.UNFINISHED}"):  # of a run that was killed
+            path.unlink()
+        if self.saved_step is not None:
+            self._arrange(_step(self.best_path))  # it may have been killed before it came to that
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        val_loss = trainer.callback_metrics["val_loss"].item()
+        was_best = self.best[0][1] if self.best else None
+        if isfinite(val_loss):
+            self.best = sorted([*self.best, (val_loss, trainer.global_step)])[: self.keep]  # of equal ones the earlier
+        self._save_last(trainer)
+        self._arrange(was_best)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.saved_step != trainer.global_step:
@@ -72,20 +89,46 @@ class Checkpoint(callbacks.Checkpoint):
             self._save_last(trainer)
 
     def _save_last(self, trainer: pl.Trainer) -> None:
-        # Lightning writes into the system's temporary folder and moves the file, which is a copy where that folder is
-        # on another disk: so it goes to a name of its own first, and is renamed within its folder.
-        unfinished = self.last_path.with_suffix(UNFINISHED)
-        trainer.save_checkpoint(unfinished)
-        unfinished.replace(self.last_path)
         self.saved_step = trainer.global_step
+        trainer.save_checkpoint(self.last_path)
+
+    def _arrange(self, was_best: int | None) -> None:
+        """Give the last checkpoint its place among the best, and drop those that are of them no more.
+
+        Killed anywhere in it, it is done again when the run goes on.
+
+        Args:
+            was_best: the step whose checkpoint best.ckpt is; None: there is none.
+        """
+        kept = [step for _, step in self.best]
+        if kept and kept[0] == self.saved_step != was_best:
+            if was_best in kept:
+                _link(self.best_path, self._step_path(was_best))
+            _link(self.last_path, self.best_path)
+        if self.saved_step in kept[1:]:
+            _link(self.last_path, self._step_path(self.saved_step))
+        for path in set(self.directory.glob("step-*.ckpt")) - {self._step_path(step) for step in kept[1:]}:
+            path.unlink()
+
+
+def _step(path: Path) -> int | None:
+    """The step of a checkpoint; None where there is none that can be read."""
+    try:
+        return load(path, mmap=True)["global_step"]
+    except UserError:
+        return None
 
 
 def _link(existing: Path, name: Path) -> None:
     """Another name for a finished file: no second copy is written, and replacing one leaves the other alone."""
-    unfinished = name.with_suffix(UNFINISHED)
+    if name.exists() and name.samefile(existing):
+        return  # a move onto itself would leave both names
+    unfinished = name.with_name(name.name + files.UNFINISHED)
     unfinished.unlink(missing_ok=True)
     try:
         os.link(existing, unfinished)
     except OSError:  # a disk without hard links
-        shutil.copyfile(existing, unfinished)
-    unfinished.replace(name)
+        with existing.open("rb") as source, files.whole(name) as copy:
+            shutil.copyfileobj(source, copy)
+    else:
+        files.move(unfinished, name)

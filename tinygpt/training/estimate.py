@@ -1,20 +1,102 @@
-"""What a run would cost, measured on one batch; nothing is trained."""
+"""What a run would cost, measured on a few rows; nothing is trained."""
 
 import time
 from datetime import timedelta
+from typing import NamedTuple
 
 import torch
 from lightning.fabric.utilities import move_data_to_device
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from tinygpt import hardware
+from tinygpt.data.batches import Batch, TrainBatches
 from tinygpt.data.module import TextDataModule
 from tinygpt.model.gpt import GPT
 from tinygpt.model.loss import NOT_COUNTED, next_token_loss
 from tinygpt.tokenizers import END_OF_TEXT, Tokenizer
 
 TIMED_BATCHES = 3  # the fastest counts
+PROBE = 2**13  # tokens that are tried, at the most, but for one row
 MIB = 2**20
+
+
+class Memory(NamedTuple):
+    """What training holds, in bytes.
+
+    Attributes:
+        fixed: weights, gradients and AdamW's two moments, all in fp32.
+        row: what a row of a batch keeps for the backward pass, and its share of the logits' gradient.
+        available: what the device has; None: unknown.
+    """
+
+    fixed: int
+    row: int
+    available: int | None
+
+    def advice(self, batch_size: int, accumulate: int) -> str:
+        """The settings that would fit, for the same optimizer step; empty where these do, or where nobody knows."""
+        if self.available is None or self.fixed + batch_size * self.row <= self.available:
+            return ""
+        room = (self.available - self.fixed) // self.row
+        rows = max((b for b in range(1, batch_size) if batch_size % b == 0 and b <= room), default=0)
+        if not rows:
+            return "not even one row fits: a smaller block_size or a smaller model would"
+        return f"data.batch_size={rows} trainer.accumulate_grad_batches={accumulate * batch_size // rows} would fit"
+
+
+class Probe:
+    """A few training rows on the device, forward and backward.
+
+    Args:
+        model: on whatever device; it is moved.
+        data: whose first rows are taken.
+        device, precision: of the run.
+    """
+
+    def __init__(self, model: GPT, data: TextDataModule, device: str, precision: str) -> None:
+        self.model = model.to(device).train()
+        rows = max(1, min(data.corpus.batch_size, PROBE // model.block_size))
+        batch = TrainBatches(data.train, data.train_layout, rows, data.seed)[0]
+        self.batch: Batch = move_data_to_device(batch, torch.device(device))
+        short = torch.float16 if precision.startswith("16") else torch.bfloat16
+        self.autocast = torch.autocast(device, dtype=short, enabled=precision.endswith("mixed"))
+        self.device = device
+
+    def loss(self) -> Tensor:
+        with self.autocast:
+            logits = self.model(self.batch.ids, padding=self.batch.padding, documents=self.batch.documents)
+            return next_token_loss(logits, self.batch.targets)
+
+    def memory(self) -> Memory:
+        """Counted as the forward pass runs."""
+        saved: dict[int, int] = {}  # address of a storage → its bytes
+
+        def count(tensor: Tensor) -> Tensor:
+            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with saved_tensors_hooks(count, lambda tensor: tensor):
+            loss = self.loss()  # keeps what is counted alive, so that no address comes twice
+        for parameter in self.model.parameters():  # kept anyway, not for the backward pass
+            saved.pop(parameter.untyped_storage().data_ptr(), None)
+        del loss
+        B, T = self.batch.ids.shape
+        gradient = 4 * T * self.model.config["vocab_size"]
+        n_parameters = self.model.n_parameters()
+        return Memory(16 * n_parameters, sum(saved.values()) // B + gradient, hardware.memory(self.device))
+
+    def seconds(self) -> float:
+        """For a row."""
+        found = []
+        for _ in range(TIMED_BATCHES):
+            start = time.perf_counter()
+            self.loss().backward()
+            if self.device == "cuda":
+                torch.cuda.synchronize()
+            found.append(time.perf_counter() - start)
+        self.model.zero_grad(set_to_none=True)
+        return min(found) / len(self.batch.ids)
 
 
 def estimate(
@@ -29,55 +111,30 @@ def estimate(
 ) -> str:
     """Sizes, memory, disk, time, and what the first rows hold, as lines for a person.
 
-    Memory is that of weights, gradients and AdamW's two moments, all in fp32, and of what one batch keeps for its
-    backward pass, counted as it runs. Time is that of forward and backward, on the device and in the precision of the
-    run, not compiled.
+    Time is that of forward and backward, on the device and in the precision of the run, not compiled.
     """
-    model.to(device).train()
-    batches, layout = data.train_batches(), data.train_layout
-    batch = move_data_to_device(batches[0], torch.device(device))
+    probe = Probe(model, data, device, precision)
+    with torch.no_grad():
+        loss = probe.loss().item()
+    memory, seconds = probe.memory(), probe.seconds()
+    batch, layout, batch_size = probe.batch, data.train_layout, data.corpus.batch_size
     parameters, flops = model.n_parameters(), model.flops_per_token()
-    tokens_per_step = round(layout.n_targets / layout.n_rows * batches.batch_size * accumulate)  # on average
+    tokens_per_step = round(layout.n_targets / layout.n_rows * batch_size * accumulate)  # on average
     n_tokens = tokens_per_step * max_steps
-
-    def mean_loss() -> Tensor:
-        logits = model(batch.ids, padding=batch.padding, documents=batch.documents)
-        return next_token_loss(logits, batch.targets)
-
-    saved: dict[int, int] = {}  # address of a storage → its bytes
-
-    def count(tensor: torch.Tensor) -> torch.Tensor:
-        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    short = torch.float16 if precision.startswith("16") else torch.bfloat16
-    autocast = torch.autocast(device, dtype=short, enabled=precision.endswith("mixed"))
-    with saved_tensors_hooks(count, lambda tensor: tensor), autocast:
-        loss = mean_loss()
-    for parameter in model.parameters():  # kept anyway, not for the backward pass
-        saved.pop(parameter.untyped_storage().data_ptr(), None)
-
-    seconds = []
-    for _ in range(TIMED_BATCHES):
-        start = time.perf_counter()
-        with autocast:
-            batch_loss = mean_loss()
-        batch_loss.backward()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
-    model.zero_grad(set_to_none=True)
-    total = timedelta(seconds=round(min(seconds) * accumulate * max_steps))
-    rate = flops * batch.ids.numel() / min(seconds) / 1e9
+    total = timedelta(seconds=round(seconds * batch_size * accumulate * max_steps))
+    rate = flops * batch.ids.shape[1] / seconds / 1e9
+    has = f" of {memory.available / MIB:,.0f} MiB" if memory.available else ""
+    advice = memory.advice(batch_size, accumulate)
 
     lines = [
-        f"parameters   {parameters:,}; vocabulary {tokenizer.vocab_size:,}; fresh loss {loss.item():.3f}",
+        f"parameters   {parameters:,}; vocabulary {tokenizer.vocab_size:,}; fresh loss {loss:.3f}",
         f"training     {layout.n_targets:,} tokens in {data.train.n_documents:,} documents",
         f"validation   {data.val_layout.n_targets:,} tokens of {data.validation.n_documents:,} documents",
         f"to see       {n_tokens:,} tokens, {n_tokens / layout.n_targets:.2f} epochs, {tokens_per_step:,} a step",
         f"FLOPs        {flops:,} a token, {flops * n_tokens:.2e} in all",
-        f"memory       {16 * parameters / MIB:,.1f} MiB weights, gradients, moments;"
-        f" {sum(saved.values()) / MIB:,.1f} MiB activations",
+        f"memory       {memory.fixed / MIB:,.1f} MiB weights, gradients, moments;"
+        f" {batch_size * memory.row / MIB:,.1f} MiB activations{has}",
+        *([f"             too much: {advice}"] if advice else []),
         f"disk         {12 * parameters / MIB:,.1f} MiB a checkpoint;"
         f" {data.train.path.stat().st_size / MIB:,.1f} MiB training tokens",
         f"time         {total} on this {device} in {precision}, validation not counted ({rate:,.0f} GFLOP/s)",
@@ -87,6 +144,25 @@ def estimate(
         for name, ids in ((f"row {i}", batch.ids), ("  predicts", batch.targets)):
             lines.append(f"{name:12} {_shown(ids[i][counted].tolist(), tokenizer)!r}")
     return "\n".join(lines)
+
+
+def out_of_memory(model: GPT, data: TextDataModule, *, device: str, precision: str, accumulate: int) -> str:
+    """What a run that ran out of memory wanted, and the settings that would fit, in one line."""
+    batch_size = data.corpus.batch_size
+    what = f"out of memory: data.batch_size={batch_size} rows of model.block_size={model.block_size}"
+    try:
+        memory = Probe(model, data, device, precision).memory()
+    except Exception as error:
+        if not hardware.is_out_of_memory(error):
+            raise
+        return f"{what}; not even a few rows fit: take a smaller block_size or a smaller model"
+    advice = memory.advice(batch_size, accumulate)
+    if not advice:  # more is in use than is counted here, or by others
+        halved = max(1, batch_size // 2)
+        advice = f"try data.batch_size={halved} trainer.accumulate_grad_batches={accumulate * batch_size // halved}"
+    has = f", there are {memory.available / MIB:,.0f}" if memory.available else ""
+    wanted = f"{what} want about {(memory.fixed + batch_size * memory.row) / MIB:,.0f} MiB{has}"
+    return f"{wanted}; {advice}; model.gradient_checkpointing=true saves more"
 
 
 def _shown(ids: list[int], tokenizer: Tokenizer) -> str:

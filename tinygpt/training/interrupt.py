@@ -1,11 +1,13 @@
 """Stopping a run from outside without losing its last steps."""
 
+import os
 import signal
-import sys
 from types import FrameType
 from typing import Any
 
 import lightning.pytorch as pl
+
+from tinygpt.signals import SIGNALS
 
 
 class Interrupted(BaseException):
@@ -23,19 +25,24 @@ class Interrupted(BaseException):
 
 
 class StopOnSignal(pl.Callback):
-    """On SIGINT (Ctrl-C) or SIGTERM, finish the step at hand and stop; a second SIGINT stops at once."""
+    """On one of SIGNALS, finish the step at hand and stop; a SIGINT after that stops at once.
+
+    It must be the last of the callbacks that do something after a step: what comes behind it would miss the step that
+    is saved.
+    """
 
     def __init__(self) -> None:
         self.received: int | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # Lightning has set its own handlers by now, and puts back at its teardown what was there before.
-        signal.signal(signal.SIGINT, self._remember)
-        signal.signal(signal.SIGTERM, self._remember)
+        for number in SIGNALS:
+            signal.signal(number, self._remember)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.received = number
-        print("\nstopping after this step; Ctrl-C again stops at once", file=sys.stderr, flush=True)
+        # Not by print: the signal may have come in the middle of one.
+        os.write(2, b"\nstopping after this step; Ctrl-C again stops at once\n")
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def on_train_batch_end(

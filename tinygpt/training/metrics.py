@@ -1,7 +1,8 @@
-"""The run's figures: measured once, here, for the loggers, the progress display and the summary."""
+"""The run's figures: measured once, here, for metrics.csv, the loggers, the progress display and the summary."""
 
 import time
-from math import inf, isfinite
+from math import inf, nan
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -9,10 +10,32 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from tinygpt import files
 from tinygpt.data.batches import Batch
-from tinygpt.errors import UserError
-from tinygpt.training.interrupt import Interrupted
 from tinygpt.training.module import LanguageModel
+
+TRAINED = ("train_loss", "lr", "grad_norm", "tokens_seen", "epoch", "tokens_per_second", "train_seconds")
+VALIDATED = ("val_loss", "val_bits_per_byte")
+COLUMNS = ("step", *TRAINED, *VALIDATED)  # of metrics.csv
+
+# What goes on with a run that is gone on with.
+STATE = (
+    "step",
+    "skipped_steps",
+    "tokens_seen",
+    "train_seconds",
+    "train_loss",
+    "tokens_per_second",
+    "val_loss",
+    "val_bits_per_byte",
+    "best_val_loss",
+    "best_val_bits_per_byte",
+    "lr",
+    "grad_norm",
+    "_losses",
+    "_recorded",
+    "_n_rows",
+)
 
 
 class Metrics(pl.Callback):
@@ -21,28 +44,49 @@ class Metrics(pl.Callback):
     Times are training's own: neither validation nor the saving of checkpoints is in them.
 
     Args:
-        log_every: optimizer steps between two records of the training loss; between them nothing waits for a GPU.
+        path: metrics.csv, a row a record. A run that is gone on with keeps the rows that its checkpoint counts.
+        log_every: optimizer steps between two records of the training loss.
         tokens_per_epoch: targets of the training split.
     """
 
-    def __init__(self, log_every: int, tokens_per_epoch: int) -> None:
+    def __init__(self, path: Path, log_every: int, tokens_per_epoch: int) -> None:
         if log_every < 1:
             raise ValueError(f"log_every must be at least 1, got {log_every}")
+        self.path = path
         self.log_every = log_every
         self.tokens_per_epoch = tokens_per_epoch
         self.step = 0
+        self.skipped_steps = 0  # for a loss or a gradient that was no number
         self.tokens_seen = 0  # targets; padding is none
         self.train_seconds = 0.0
-        self.train_loss: float | None = None  # mean over the steps since the record before
+        self.train_loss: float | None = None  # mean over the steps since the record before, but for skipped ones
         self.tokens_per_second = 0.0  # since the record before
         self.val_loss: float | None = None
         self.val_bits_per_byte: float | None = None
         self.best_val_loss: float | None = None
         self.best_val_bits_per_byte: float | None = None
         self.lr = 0.0  # of the last step
-        self._losses: list[Tensor] = []
+        self.grad_norm: Tensor | float = 0.0  # of the last step, before clipping
+        self._losses: list[Tensor] = []  # of the steps since the record before
         self._running_since: float | None = None  # None while training rests
         self._recorded = (0, 0, 0.0)  # step, tokens_seen and train_seconds of the last record
+        self._n_rows = 0  # of metrics.csv
+        self._step_losses: list[Tensor] = []  # of the step at hand
+
+    def state_dict(self) -> dict[str, Any]:
+        self._read_clock()
+        self.grad_norm = float(self.grad_norm)
+        self._losses = [loss.cpu() for loss in self._losses]
+        return {name: getattr(self, name) for name in STATE}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for name in STATE:
+            setattr(self, name, state_dict[name])
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        rows = self.path.read_text().splitlines()[1 : 1 + self._n_rows] if self.path.exists() else []
+        files.write_text(self.path, "\n".join([",".join(COLUMNS), *rows]) + "\n")
+        self._n_rows = len(rows)
 
     @property
     def epoch(self) -> float:
@@ -62,15 +106,20 @@ class Metrics(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
+        assert isinstance(pl_module, LanguageModel)
         self.tokens_seen += batch.n_targets
-        self._losses.append(outputs["loss"])  # Lightning has divided it by the number of accumulated batches
+        self._step_losses.append(outputs["loss"])  # Lightning has divided it by the number of accumulated batches
         if trainer.global_step == self.step:
             return  # in the middle of an accumulation
         self.step = trainer.global_step
+        if pl_module.skipped:
+            self.skipped_steps += 1
+        else:
+            self._losses.append(torch.stack(self._step_losses).sum())
+        self._step_losses = []
+        self.grad_norm = pl_module.grad_norm
         if self.step % self.log_every == 0 or self.step == trainer.max_steps:
             self._record(trainer, pl_module)
-            if not isfinite(self.train_loss or 0.0):
-                raise UserError(f"the training loss is {self.train_loss} at step {self.step}; try a lower optimizer.lr")
 
     def _record(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Close the record: average the losses since the one before, read the clock, tell the loggers."""
@@ -78,21 +127,20 @@ class Metrics(pl.Callback):
         step, tokens, seconds = self._recorded
         if self.step == step:
             return
-        self.train_loss = torch.stack(self._losses).sum().item() / (self.step - step)
+        losses = [loss.to(pl_module.device) for loss in self._losses]
+        self.train_loss = torch.stack(losses).mean().item() if losses else nan
         self._losses = []
         self._read_clock()  # after the line above, which waits for the GPU
         self.tokens_per_second = (self.tokens_seen - tokens) / (self.train_seconds - seconds)
         self._recorded = (self.step, self.tokens_seen, self.train_seconds)
-        figures = {
-            "train_loss": self.train_loss,
-            "lr": self.lr,
-            "tokens_seen": self.tokens_seen,
-            "epoch": self.epoch,
-            "tokens_per_second": self.tokens_per_second,
-            "train_seconds": self.train_seconds,
-        }
-        if pl_module.grad_norm is not None:
-            figures["grad_norm"] = pl_module.grad_norm.item()
+        self._tell(trainer, {name: float(getattr(self, name)) for name in TRAINED})
+
+    def _tell(self, trainer: pl.Trainer, figures: dict[str, float]) -> None:
+        """A row of metrics.csv, and the same for each logger."""
+        cells = (str(figures.get(column, "")) for column in COLUMNS[1:])
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(f"{self.step},{','.join(cells)}\n")
+        self._n_rows += 1
         for logger in trainer.loggers:
             logger.log_metrics(figures, self.step)
 
@@ -107,16 +155,10 @@ class Metrics(pl.Callback):
         self._read_clock()
         self._running_since = None  # until the next training batch
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        if isinstance(exception, Interrupted):
-            self._record(trainer, pl_module)
-
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.val_loss = trainer.callback_metrics["val_loss"].item()
         self.val_bits_per_byte = trainer.callback_metrics["val_bits_per_byte"].item()
         best = inf if self.best_val_loss is None else self.best_val_loss
         if self.val_loss < best:  # a NaN is below nothing
             self.best_val_loss, self.best_val_bits_per_byte = self.val_loss, self.val_bits_per_byte
-        for logger in trainer.loggers:
-            figures = {"val_loss": self.val_loss, "val_bits_per_byte": self.val_bits_per_byte}
-            logger.log_metrics(figures, self.step)
+        self._tell(trainer, {name: float(getattr(self, name)) for name in VALIDATED})

@@ -1,16 +1,18 @@
 """What Lightning trains: a model, its loss, its optimizer and schedule."""
 
-from math import log
-from typing import Any, cast
+import sys
+from math import inf, log
+from typing import Any, Literal, cast
 
 import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
+from tqdm import tqdm
 
 from tinygpt import checkpoint
 from tinygpt.data.batches import Batch
+from tinygpt.errors import UserError
 from tinygpt.model.gpt import GPT
 from tinygpt.model.loss import NOT_COUNTED, next_token_loss
 from tinygpt.optim import Schedule
@@ -27,6 +29,12 @@ class LanguageModel(pl.LightningModule):
         schedule: the learning rate's factor by step.
         bytes_per_id: (V,) bytes of the validation text that each id stands for, for bits per byte.
         compile: run the model through torch.compile.
+        on_bad_loss: what becomes of a step whose loss or gradient is NaN or infinite. Its update is never made;
+            "stop" ends the run with a UserError, "skip" goes on with the next step.
+
+    Attributes:
+        grad_norm: of the last step, before clipping.
+        skipped: whether the last step was.
     """
 
     def __init__(
@@ -38,6 +46,7 @@ class LanguageModel(pl.LightningModule):
         schedule: Schedule,
         bytes_per_id: Tensor,
         compile: bool = False,
+        on_bad_loss: Literal["stop", "skip"] = "stop",
     ) -> None:
         super().__init__()
         self.model = model
@@ -45,13 +54,45 @@ class LanguageModel(pl.LightningModule):
         self.optimizer = optimizer
         self.schedule = schedule
         self.register_buffer("bytes_per_id", bytes_per_id.float(), persistent=False)
-        self.grad_norm: Tensor | None = None  # of the last step, before clipping; None while clipping is off
+        self.on_bad_loss = on_bad_loss
+        self.grad_norm: Tensor | float = 0.0
+        self.skipped = False
+        self._step: list[tuple[Batch, Tensor]] = []  # the batches of the step at hand, and their losses
         self._validated: list[Tensor] = []
+        self._validated_step = 0
+        self._resume: dict[str, Any] | None = None  # what a checkpoint holds for this run to go on
+        for group in optimizer.param_groups:
+            group["initial_lr"] = group["lr"]
         if compile:
             self.model.compile()  # in place: the weights keep their names
 
+    def on_train_start(self) -> None:
+        if self._resume is None:
+            return
+        # Lightning's loops begin anew, and only their counters go on: its own way of restarting in the middle of an
+        # epoch skips validations that were interrupted. A run that had reached its end ends here.
+        step, loop = self._resume["step"], self.trainer.fit_loop.epoch_loop
+        loop.automatic_optimization.optim_progress.optimizer.step.total.increment_by(step)
+        loop.batch_progress.total.increment_by(step * self.trainer.accumulate_grad_batches)
+        self._validated_step = self._resume["validated_step"]
+        torch.set_rng_state(self._resume["rng"])
+        if torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(self._resume["cuda_rng"])
+        interval = cast(int, self.trainer.val_check_interval) // self.trainer.accumulate_grad_batches
+        if self._validated_step < step and (step % interval == 0 or step >= self.trainer.max_steps):
+            self.trainer.validating = True
+            loop.val_loop.run()
+            self.trainer.training = True
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        factor = self.schedule(self.trainer.global_step, self.trainer.max_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * factor
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        return next_token_loss(self._logits(batch), batch.targets) * batch.weight
+        loss = next_token_loss(self._logits(batch), batch.targets) * batch.weight
+        self._step.append((batch, loss.detach()))
+        return loss
 
     def _logits(self, batch: Batch) -> Tensor:
         return self.model(batch.ids, padding=batch.padding, documents=batch.documents)
@@ -69,32 +110,69 @@ class LanguageModel(pl.LightningModule):
         self._validated.append(torch.stack([nats, torch.full_like(nats, batch.n_targets), n_bytes]))
 
     def on_validation_epoch_end(self) -> None:
+        self._validated_step = self.trainer.global_step
         nats, n_targets, n_bytes = torch.stack(self._validated).cpu().double().sum(dim=0).tolist()
         # For the callbacks; `Metrics` is what tells the loggers, by optimizer step.
         self.log("val_loss", nats / n_targets, logger=False)
         self.log("val_bits_per_byte", nats / log(2) / n_bytes, logger=False)
 
-    def configure_optimizers(self) -> dict[str, Any]:
-        scheduler = LambdaLR(self.optimizer, lambda step: self.schedule(step, self.trainer.max_steps))
-        return {"optimizer": self.optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+    def configure_optimizers(self) -> Optimizer:
+        return self.optimizer
 
     def configure_gradient_clipping(
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        """Clip by the norm of all gradients together.
+        """Measure the norm of all gradients together, clip by it, and see that it is a number.
 
         Lightning's own clipping refuses a fused optimizer, which undoes fp16's loss scaling inside its step: here the
         gradients are unscaled before they are measured, and the step then knows.
         """
         if gradient_clip_algorithm not in (None, "norm"):
             raise ValueError(f"gradients are clipped by their norm, not by {gradient_clip_algorithm}")
-        if not gradient_clip_val:
-            return
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         if scaler is not None and getattr(optimizer, "_step_supports_amp_scaling", False):
             scaler.unscale_(optimizer)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self.grad_norm = nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
+        self.grad_norm = nn.utils.clip_grad_norm_(parameters, gradient_clip_val or inf)
+
+        losses = torch.stack([loss for _, loss in self._step])
+        # Where fp16 scales the loss, gradients that overflow are usual: the scaler skips the step and scales by less.
+        watched = losses if scaler is not None else torch.cat([losses, self.grad_norm[None]])
+        self.skipped = not bool(watched.isfinite().all())
+        if self.skipped:
+            self._complain(losses, self.grad_norm)
+            if scaler is None:  # which skips it by itself, and must see the gradients to know
+                optimizer.zero_grad(set_to_none=True)  # without gradients a step does nothing at all
+        self._step = []
+
+    def _complain(self, losses: Tensor, grad_norm: Tensor) -> None:
+        """Name a step whose loss or gradient is no number, and its windows; raise where the run is to stop."""
+        bad = (~losses.isfinite()).tolist()
+        what = f"loss is {losses.sum().item()}" if any(bad) else f"gradient's norm is {grad_norm.item()}"
+        begins = [begin for (batch, _), is_bad in zip(self._step, bad, strict=True) for begin in batch.begin if is_bad]
+        begins = begins or [begin for batch, _ in self._step for begin in batch.begin]
+        named = ", ".join(f"{begin:,}" for begin in begins[:8]) + (", …" if len(begins) > 8 else "")
+        message = (
+            f"the {what} at step {self.trainer.global_step + 1}, whose windows begin at the training tokens {named};"
+            " its update was not made"
+        )
+        if self.on_bad_loss == "stop":
+            raise UserError(f"{message}. Try a lower optimizer.lr, or on_bad_loss=skip")
+        tqdm.write(message, file=sys.stderr)
 
     def on_save_checkpoint(self, checkpoint_: dict[str, Any]) -> None:
         checkpoint_["tinygpt"] = checkpoint.entry(self.model, self.tokenizer)
+        checkpoint_["resume"] = {
+            "step": self.trainer.global_step,
+            "validated_step": self._validated_step,
+            "rng": torch.get_rng_state(),
+            "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        }
+
+    def on_load_checkpoint(self, checkpoint_: dict[str, Any]) -> None:
+        self._resume = checkpoint_["resume"]
+        del checkpoint_["loops"]
+        # An optimizer's settings are the configuration's, which may have been changed; its state is the checkpoint's.
+        (saved,), groups = checkpoint_["optimizer_states"], self.optimizer.state_dict()["param_groups"]
+        for old, new in zip(saved["param_groups"], groups, strict=True):
+            old |= {name: value for name, value in new.items() if name not in ("params", "lr")}

@@ -2,29 +2,35 @@
 
 import shlex
 import sys
+import traceback
+from contextlib import ExitStack
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
+from typing import Literal
 
 import torch
 import yaml
 
-from tinygpt import files, hardware
+from tinygpt import checkpoint, files, hardware
 from tinygpt.attention import SelfAttention
-from tinygpt.config import Config, UsageError, build, check, construct, parts, target
+from tinygpt.config import Config, UsageError, build, check, construct, parts, target, typed
 from tinygpt.data.corpus import texts
 from tinygpt.data.encoding import encode
 from tinygpt.data.module import TextDataModule
 from tinygpt.errors import UserError
 from tinygpt.generation.text import load
-from tinygpt.training.estimate import estimate
+from tinygpt.tokenizers.file import write_file
+from tinygpt.training.checkpointing import CheckpointFiles
+from tinygpt.training.estimate import estimate, out_of_memory
 from tinygpt.training.interrupt import Interrupted, StopOnSignal
 from tinygpt.training.metrics import Metrics
 from tinygpt.training.module import LanguageModel
 from tinygpt.training.progress import Progress, quiet
+from tinygpt.training.resume import Earlier, alone, differences, earlier, moved
 from tinygpt.training.summary import Summary
 
-PARTS = ("data", "tokenizer", "model", "attention", "optimizer", "schedule", "trainer", "callbacks", "logger")
+PARTS = ("data", "tokenizer", "model", "attention", "optimizer", "schedule", "trainer", "callbacks")
 
 TAKEN = "run_dir={} holds a run already; name another directory"
 
@@ -38,7 +44,10 @@ class Settings:
     eval_every: int
     log_every: int
     compile: bool
+    deterministic: bool
+    on_bad_loss: Literal["stop", "skip"]
     dry_run: bool
+    resume: str | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("seed", 0), ("eval_every", 1), ("log_every", 1)):
@@ -59,16 +68,29 @@ def run(cfg: Config) -> float:
         UserError: the corpus cannot be used, or training diverged.
         SystemExit: a signal stopped the run.
     """
-    missing = [name for name in (*Settings.__annotations__, *PARTS) if cfg.get(name) is None]
+    required = [name for name in Settings.__annotations__ if name != "resume"]
+    missing = [name for name in (*required, *PARTS) if cfg.get(name) is None]
     if missing:
         raise UsageError(f"{missing[0]} must be given: {missing[0]}=...")
     keys = {key: value for key, value in cfg.items() if not isinstance(value, dict) and value is not None}
     check("", Settings, keys)
     settings: Settings = construct("", Settings, keys)
     run_dir = Path(settings.run_dir)
-    if (run_dir / "config.yaml").exists():
-        raise UsageError(TAKEN.format(run_dir))
+    with ExitStack() as held:
+        before = None
+        if settings.resume is not None:
+            held.enter_context(alone(run_dir))
+            before = earlier(run_dir)
+            cfg["model"].pop("vocab_size", None)
+            cfg = moved(cfg, before.cfg["run_dir"], settings.run_dir)
+        elif (run_dir / "config.yaml").exists():
+            raise UsageError(TAKEN.format(run_dir))
+        return _run(cfg, settings, before, held)
 
+
+def _run(cfg: Config, settings: Settings, before: Earlier | None, held: ExitStack) -> float:
+    """`run`, given the run that it goes on with, and what is held until its end."""
+    run_dir = Path(settings.run_dir)
     quiet()
     device = construct("trainer", hardware.device, {"name": cfg["trainer"]["accelerator"]})
     precision = construct("trainer", hardware.precision, {"name": cfg["trainer"]["precision"], "device": device})
@@ -81,6 +103,9 @@ def run(cfg: Config) -> float:
             raise UsageError(f"trainer.{name} must be at least {least}, got {cfg['trainer'].get(name)}")
     if cfg["trainer"]["devices"] != 1:
         raise UsageError(f"trainer.devices must be 1, a run uses one device so far, got {cfg['trainer']['devices']}")
+
+    if before is not None and max_steps < before.step:
+        raise UsageError(f"trainer.max_steps={max_steps} is below the {before.step} steps that the run has made")
 
     # What can be built without the corpus is, before that is read: a mistake shows at once.
     build(cfg, "tokenizer", documents=())
@@ -95,7 +120,10 @@ def run(cfg: Config) -> float:
 
     corpus = build(cfg, "data")
     splits = corpus.splits()
-    tokenizer = build(cfg, "tokenizer", documents=texts(splits.train))
+    if before is not None and before.contents is not None:
+        tokenizer = checkpoint.rebuild(before.contents["tinygpt"]["tokenizer"])
+    else:
+        tokenizer = build(cfg, "tokenizer", documents=texts(splits.train))
     train, validation = (encode(documents, tokenizer, Path(corpus.cache_dir), corpus.num_proc) for documents in splits)
     torch.manual_seed(settings.seed)
     model = build(cfg, "model", vocab_size=tokenizer.vocab_size, attention=attention)
@@ -121,17 +149,22 @@ def run(cfg: Config) -> float:
         schedule=schedule,
         bytes_per_id=torch.from_numpy(validation.bytes_per_id(tokenizer.n_bytes)),
         compile=settings.compile,
+        on_bad_loss=settings.on_bad_loss,
     )
     n_targets = data.train_layout.n_targets
-    metrics = Metrics(settings.log_every, n_targets)
-    checkpoint = callbacks["callbacks.checkpoint"]
+    metrics = Metrics(run_dir / "metrics.csv", settings.log_every, n_targets)
+    keeper = callbacks["callbacks.checkpoint"]
     facts = {"n_parameters": model.n_parameters(), "device": device, "precision": precision}
-    summary = Summary(run_dir / "summary.json", metrics, checkpoint, facts)
+    summary = Summary(run_dir / "summary.json", metrics, keeper, facts)
+
     trainer = build(
         cfg,
         "trainer",
         logger=[build(cfg, name) for name in parts(cfg) if name.startswith("logger.")],
-        callbacks=[metrics, Progress(metrics), StopOnSignal(), *callbacks.values(), summary],
+        # Who stops between two steps comes last of those that do something after a step.
+        callbacks=[metrics, Progress(metrics), *callbacks.values(), StopOnSignal(), summary],
+        plugins=[CheckpointFiles()],
+        deterministic=settings.deterministic,
         max_epochs=-1,
         val_check_interval=settings.eval_every * accumulate,  # Lightning counts batches here, not optimizer steps
         check_val_every_n_epoch=None,
@@ -140,24 +173,40 @@ def run(cfg: Config) -> float:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    run_dir.mkdir(parents=True, exist_ok=True)
-    try:
-        with (run_dir / "config.yaml").open("x", encoding="utf-8") as file:  # of two runs at once one gets the folder
-            yaml.safe_dump(cfg | {"model": cfg["model"] | {"vocab_size": tokenizer.vocab_size}}, file, sort_keys=False)
-    except FileExistsError as error:
-        raise UsageError(TAKEN.format(run_dir)) from error
-    files.write_text(run_dir / "tokenizer.json", tokenizer.to_json())
+    if before is None:
+        if not (run_dir / "config.yaml").exists():  # if it does, the claim of another run came first
+            held.enter_context(alone(run_dir))
+        if (run_dir / "config.yaml").exists():
+            raise UsageError(TAKEN.format(run_dir))
+    else:
+        changed = differences(moved(before.cfg, before.cfg["run_dir"], settings.run_dir), cfg, schedule, before.step)
+        if before.contents and before.contents["TextDataModule"]["tokens"] != train.path.name:
+            changed.append("the training text is another one")
+        for change in changed:
+            print(f"train.py: not equal to a run that was begun so: {change}", file=sys.stderr)
+    frozen = cfg | {"model": cfg["model"] | {"vocab_size": tokenizer.vocab_size}, "resume": None}
+    files.write_text(run_dir / "config.yaml", yaml.safe_dump(frozen, sort_keys=False))
+    write_file(run_dir / "tokenizer.json", tokenizer)
     print(
         f"{model.n_parameters():,} parameters, {tokenizer.vocab_size:,} tokens in the vocabulary; {device}, {precision}"
         f"\n{n_targets:,} tokens to train on, {data.val_layout.n_targets:,} to validate on; {run_dir}"
     )
+    if before is not None:
+        print(f"going on after step {before.step:,} of {max_steps:,}")
     try:
-        trainer.fit(module, datamodule=data)
+        last = keeper.last_path if before is not None and before.contents else None
+        trainer.fit(module, datamodule=data, ckpt_path=last)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):  # the second one, in the middle of a step or of saving
             summary.write("interrupted")
-        if checkpoint.last_path.exists():
-            print(f"\nthe last checkpoint is {checkpoint.last_path}, of step {checkpoint.saved_step}", file=sys.stderr)
+        if keeper.last_path.exists():
+            print(f"\nthe last checkpoint is {keeper.last_path}, of step {keeper.saved_step}", file=sys.stderr)
+            print(f"to go on from it: python train.py {typed('resume', str(run_dir))}", file=sys.stderr)
+        if hardware.is_out_of_memory(error):
+            traceback.clear_frames(error.__traceback__)  # they hold the tensors that there was no room for
+            model.zero_grad(set_to_none=True)
+            facts = {"device": device, "precision": precision, "accumulate": accumulate}
+            raise UserError(out_of_memory(model, data, **facts)) from error
         if isinstance(error, Interrupted):
             print(f"train.py: stopped by {error} after step {metrics.step}", file=sys.stderr)
             raise SystemExit(128 + error.signal) from error
@@ -170,6 +219,9 @@ def run(cfg: Config) -> float:
         raise UserError("no validation loss was a number; try a lower optimizer.lr")
     if metrics.step < max_steps:
         print(f"stopped early, after step {metrics.step} of {max_steps}: the validation loss no longer falls")
+    if before is not None and metrics.step == before.step:
+        again = typed("resume", str(run_dir))
+        print(f"no step was left; for more: python train.py {again} trainer.max_steps={2 * max_steps}")
     report(run_dir, metrics)
     return metrics.best_val_bits_per_byte
 

@@ -62,6 +62,7 @@ class Summary(callbacks.Checkpoint):
         summary = {
             "status": status,
             "step": m.step,
+            "skipped_steps": m.skipped_steps,
             "epoch": m.epoch,
             "tokens_seen": m.tokens_seen,
             "train_seconds": m.train_seconds,
