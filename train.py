@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 import traceback
-from errno import ENOSPC
+from errno import EDQUOT, ENOSPC
 from math import isfinite
 from pathlib import Path
 from signal import SIGINT
@@ -140,14 +140,21 @@ def attempt(cfg: DictConfig) -> float:
             run_dir.rmdir()
 
 
+def full_disk(error: BaseException | None) -> OSError | None:
+    """The error that says that a disk, or what a user may have of it, is full: this one, or one that led to it."""
+    while error is not None and not (isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT)):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 def complain(error: BaseException, status: int = 1) -> int:
     """Say in one line on stderr what went wrong, and return the exit status; HYDRA_FULL_ERROR=1 shows where it did."""
     if isinstance(error, UsageError):
         message, status = str(error), 2
     elif isinstance(error, UserError):
         message = str(error)
-    elif isinstance(error, OSError) and error.errno == ENOSPC:
-        message = f"the disk is full{f', {error.filename} could not be written' if error.filename else ''}; make room"
+    elif full := full_disk(error):
+        message = f"the disk is full{f', {full.filename} could not be written' if full.filename else ''}; make room"
     elif isinstance(error, HydraException | OmegaConfBaseException) or status == 2:
         message, status = explain(error, sys.argv[1:]), 2
     else:

@@ -110,7 +110,7 @@ def test_wandb_goes_offline_by_itself_beside_metrics_csv(command, monkeypatch: p
         ["tokenizer=bpe", "tokenizer.vocab_size=300", "data.num_proc=2"],
         ["tokenizer=pretrained", "tokenizer.path=tokenizer.json"],
         ["model=modern", "model.n_kv_head=1", "data.layout=padded"],
-        ["attention=manual", "model.window=[4,null]", "model.n_random=1", "model.random_block=4"],
+        ["attention=manual", "model.n_layer=2", "model.window=[4,null]", "model.n_random=1", "model.random_block=4"],
         ["attention=chunked", "attention.strip=4", "model.dropout=0.1", "model.gradient_checkpointing=true"],
         ["attention=sliding_window", "model.window=4", "model.n_global=2", "data.layout=packed"],
         ["attention=sliding_window", "data.layout=padded"],

@@ -79,7 +79,10 @@ def write(path: Path, contents: dict[str, Any]) -> None:
         OSError: the disk is full, or refuses otherwise.
     """
     with files.whole(path) as file:
-        torch.save(contents, file)
+        try:
+            torch.save(contents, file)
+        except RuntimeError as error:  # PyTorch's own, about a position in the file, in place of the disk's
+            raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None
 
 
 def load(path: Path, *, mmap: bool = False) -> dict[str, Any]:

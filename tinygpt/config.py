@@ -69,7 +69,10 @@ def unknown_key(name: str, known: list[str]) -> str:
     group, _, key = name.rpartition(".")
     close = get_close_matches(key, known, n=1)
     hint = f"; did you mean {close[0]}?" if close else "."
-    return f"there is no key {name}{hint} The keys {f'of {group} ' if group else ''}are: {', '.join(sorted(known))}"
+    of = f"of {group} " if group else ""
+    if not known:
+        return f"there is no key {name}{hint} What was chosen for {group} has no keys"
+    return f"there is no key {name}{hint} The keys {of}are: {', '.join(sorted(known))}"
 
 
 def target(node: Config) -> Any:

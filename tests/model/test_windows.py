@@ -77,7 +77,7 @@ def test_a_window_costs_less():
     [
         ({"window": 0}, "window must be at least 1, or null for all tokens, got 0"),
         ({"window": [4, -1]}, r"window must be at least 1, or null for all tokens, got \[4, -1\]"),
-        ({"window": []}, "window must be a number, null, or a list of these, got an empty list"),
+        ({"window": []}, "window must have 1 to n_layer=2 entries, got 0"),
         ({"n_global": -1}, "n_global must be at least 0, got -1"),
         ({"n_global": 2}, "n_global adds to what a window lets a token see; set window too, or n_global=0"),
         ({"n_random": 2, "window": [None]}, "n_random adds to what a window lets a token see; set window too"),

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from tinygpt import files
 from tinygpt.data.corpus import rows, slices
-from tinygpt.data.token_file import HEADER, TokenFile, header_bytes, read_header
+from tinygpt.data.token_file import HEADER, TokenFile, checksum, header_bytes, read_header
 from tinygpt.errors import UserError
 from tinygpt.tokenizers import Tokenizer, fingerprint
 
@@ -107,8 +107,7 @@ def _write(file: BinaryIO, documents: Dataset, tokenizer: Tokenizer, num_proc: i
 
     with contextlib.suppress(ValueError):  # nothing there yet, or nothing that makes sense
         found = read_header(file)
-        size = file.seek(0, os.SEEK_END)
-        if found.keys() == header.keys() and size >= HEADER + found["n_ids"] * dtype.itemsize:
+        if found["crc32"] == checksum(file, found["n_ids"] * dtype.itemsize):
             header = found
     if header["n_ids"] == 0:
         append(_Encoded(end_of_text, 0, 0, 0))

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 HEADER = 512  # bytes in front of the ids: a checksum of the JSON that follows it, padded with spaces
-PART = 2**20  # ids that are looked at at a time
+PART = 2**20  # ids, or bytes, that are looked at at a time
 
 
 def read_header(file: BinaryIO) -> dict[str, Any]:
@@ -33,6 +33,16 @@ def header_bytes(header: dict[str, Any]) -> bytes:
     """The inverse of `read_header`."""
     text = json.dumps(header)
     return f"{zlib.crc32(text.encode()):08x} {text}".encode().ljust(HEADER)
+
+
+def checksum(file: BinaryIO, n_bytes: int) -> int:
+    """CRC-32 of the first so many bytes of ids; of fewer, where the file is shorter."""
+    found = 0
+    file.seek(HEADER)
+    while part := file.read(min(n_bytes, PART)):
+        found = zlib.crc32(part, found)
+        n_bytes -= len(part)
+    return found
 
 
 class TokenFile:
@@ -72,10 +82,9 @@ class TokenFile:
 
     def verify(self) -> None:
         """Raise ValueError unless the ids are those that were written."""
-        crc32 = 0
-        for ids in self.parts():
-            crc32 = zlib.crc32(ids.data, crc32)
-        if crc32 != self._crc32:
+        with self.path.open("rb") as file:
+            found = checksum(file, self.path.stat().st_size - HEADER)
+        if found != self._crc32:
             raise ValueError(f"{self.path} is damaged: its ids are not those that were written")
 
     def __reduce__(self) -> tuple[type, tuple[Path]]:

@@ -64,11 +64,11 @@ def layer_windows(config: dict[str, Any]) -> list[int | None]:
     """The window of each layer: the one of all, or those of a list, again and again.
 
     Raises:
-        ValueError: the list is empty.
+        ValueError: the list is empty, or longer than the model is deep.
     """
     windows = config["window"] if isinstance(config["window"], list | tuple) else [config["window"]]
-    if not windows:
-        raise ValueError("window must be a number, null, or a list of these, got an empty list")
+    if not 1 <= len(windows) <= config["n_layer"]:
+        raise ValueError(f"window must have 1 to n_layer={config['n_layer']} entries, got {len(windows)}")
     return [windows[i % len(windows)] for i in range(config["n_layer"])]
 
 

@@ -35,7 +35,7 @@ class ByteTokenizer:
         return cls(unknown)
 
     def encode(self, text: str) -> np.ndarray:
-        return np.frombuffer(utf8(text, self.unknown), dtype=np.uint8)
+        return np.frombuffer(bytearray(utf8(text, self.unknown)), dtype=np.uint8)  # the caller's own, to write to
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids; bytes that are not UTF-8 become U+FFFD."""

@@ -115,7 +115,7 @@ class LibraryTokenizer:
         words = _WORD_ENDS.split(text)
         new = list(set(words).difference(self._words))
         self._words.update(zip(new, (ids.tobytes() for ids in self._ask(new)), strict=True))
-        ids = np.frombuffer(b"".join(map(self._words.__getitem__, words)), dtype=np.int32)
+        ids = np.frombuffer(bytearray().join(map(self._words.__getitem__, words)), dtype=np.int32)
         self._room -= sum(map(len, new))
         if self._room < 0:
             self._words.clear()

@@ -89,8 +89,12 @@ class Checkpoint(callbacks.Checkpoint):
             self._save_last(trainer)
 
     def _save_last(self, trainer: pl.Trainer) -> None:
-        self.saved_step = trainer.global_step
-        trainer.save_checkpoint(self.last_path)
+        before, self.saved_step = self.saved_step, trainer.global_step  # the checkpoint says its own
+        try:
+            trainer.save_checkpoint(self.last_path)
+        except BaseException:
+            self.saved_step = before
+            raise
 
     def _arrange(self, was_best: int | None) -> None:
         """Give the last checkpoint its place among the best, and drop those that are of them no more.
