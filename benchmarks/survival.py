@@ -31,7 +31,7 @@ MOMENTS = ("any", "training", "checkpoint", "training")
 
 RUN = [
     "data=text_files",
-    f"data.files={ROOT / 'tinygpt'}",
+    "data.files=corpus.txt",
     "tokenizer=byte",
     "data.batch_size=8",
     "model.n_layer=2",
@@ -108,6 +108,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         words = [*RUN, *args.overrides]
+        sources = sorted((ROOT / "tinygpt").rglob("*.py"))
+        (folder / "corpus.txt").write_text("".join(path.read_text() for path in sources))
         finish(start(folder, *words, "run_dir=warm"))  # encodes the text
         began = time.monotonic()
         finish(start(folder, *words, "run_dir=alone"))

@@ -60,12 +60,13 @@ def memory(device: str) -> int | None:
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):  # of a container
         with contextlib.suppress(OSError, ValueError):
             limits.append(int(Path(path).read_text()))
-    with contextlib.suppress(ImportError):  # Windows
+    with contextlib.suppress(ImportError, OSError):  # Windows has no limits of this kind, macOS no such file
         import resource
 
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if soft != resource.RLIM_INFINITY:
-            limits.append(soft)
+        if soft != resource.RLIM_INFINITY:  # of addresses, which libraries take too
+            taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            limits.append(soft - taken)
     return min(limits, default=None)
 
 

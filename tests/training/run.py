@@ -4,7 +4,7 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 import torch
@@ -44,6 +44,7 @@ class Run:
         clip: float = 1.0,
         overfit: bool = False,
         compile: bool = False,
+        on_bad_loss: Literal["stop", "skip"] = "stop",
         callbacks: tuple[pl.Callback, ...] = (),
         texts: tuple[str, ...] = (TEXT,),
         layout: LayoutName = "windows",
@@ -63,6 +64,7 @@ class Run:
             schedule=Cosine(warmup_steps=1),
             bytes_per_id=torch.from_numpy(tokens.bytes_per_id(ByteTokenizer().n_bytes)),
             compile=compile,
+            on_bad_loss=on_bad_loss,
         )
         self.metrics = Metrics(Path("metrics.csv"), log_every, self.data.train_layout.n_targets)
         self.checkpoint = Checkpoint("checkpoints", keep=keep)

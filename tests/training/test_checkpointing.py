@@ -88,7 +88,8 @@ def test_the_checkpoint_rebuilds_the_trained_model(token_file):
 
 
 @pytest.mark.parametrize(
-    ("number", "when"), [(signal.SIGTERM, "train"), (signal.SIGINT, "train"), (signal.SIGINT, "val")]
+    ("number", "when"),
+    [(signal.SIGTERM, "train"), (signal.SIGINT, "train"), (signal.SIGUSR1, "train"), (signal.SIGINT, "val")],
 )
 def test_a_signal_saves_and_stops_between_two_steps(token_file, number: signal.Signals, when: str):
     class Signal(pl.Callback):

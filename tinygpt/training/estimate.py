@@ -16,6 +16,7 @@ from tinygpt.model.gpt import GPT
 from tinygpt.model.loss import NOT_COUNTED, next_token_loss
 from tinygpt.tokenizers import END_OF_TEXT, Tokenizer
 
+PEAK = 1.5  # times what is kept for the backward pass is in use at the most: what is on the way comes on top
 TIMED_BATCHES = 3  # the fastest counts
 PROBE = 2**13  # tokens that are tried, at the most, but for one row
 MIB = 2**20
@@ -26,19 +27,20 @@ class Memory(NamedTuple):
 
     Attributes:
         fixed: weights, gradients and AdamW's two moments, all in fp32.
-        row: what a row of a batch keeps for the backward pass, and its share of the logits' gradient.
-        available: what the device has; None: unknown.
+        row: what a row of a batch keeps for the backward pass.
     """
 
     fixed: int
     row: int
-    available: int | None
 
-    def advice(self, batch_size: int, accumulate: int) -> str:
+    def peak(self, batch_size: int) -> float:
+        return self.fixed + PEAK * batch_size * self.row
+
+    def advice(self, batch_size: int, accumulate: int, available: int | None) -> str:
         """The settings that would fit, for the same optimizer step; empty where these do, or where nobody knows."""
-        if self.available is None or self.fixed + batch_size * self.row <= self.available:
+        if available is None or self.peak(batch_size) <= available:
             return ""
-        room = (self.available - self.fixed) // self.row
+        room = (available - self.fixed) / (PEAK * self.row)
         rows = max((b for b in range(1, batch_size) if batch_size % b == 0 and b <= room), default=0)
         if not rows:
             return "not even one row fits: a smaller block_size or a smaller model would"
@@ -81,10 +83,7 @@ class Probe:
         for parameter in self.model.parameters():  # kept anyway, not for the backward pass
             saved.pop(parameter.untyped_storage().data_ptr(), None)
         del loss
-        B, T = self.batch.ids.shape
-        gradient = 4 * T * self.model.config["vocab_size"]
-        n_parameters = self.model.n_parameters()
-        return Memory(16 * n_parameters, sum(saved.values()) // B + gradient, hardware.memory(self.device))
+        return Memory(16 * self.model.n_parameters(), sum(saved.values()) // len(self.batch.ids))
 
     def seconds(self) -> float:
         """For a row."""
@@ -123,8 +122,9 @@ def estimate(
     n_tokens = tokens_per_step * max_steps
     total = timedelta(seconds=round(seconds * batch_size * accumulate * max_steps))
     rate = flops * batch.ids.shape[1] / seconds / 1e9
-    has = f" of {memory.available / MIB:,.0f} MiB" if memory.available else ""
-    advice = memory.advice(batch_size, accumulate)
+    available = hardware.memory(device)
+    has = f"; there are {available / MIB:,.0f}" if available else ""
+    advice = memory.advice(batch_size, accumulate, available)
 
     lines = [
         f"parameters   {parameters:,}; vocabulary {tokenizer.vocab_size:,}; fresh loss {loss:.3f}",
@@ -133,7 +133,8 @@ def estimate(
         f"to see       {n_tokens:,} tokens, {n_tokens / layout.n_targets:.2f} epochs, {tokens_per_step:,} a step",
         f"FLOPs        {flops:,} a token, {flops * n_tokens:.2e} in all",
         f"memory       {memory.fixed / MIB:,.1f} MiB weights, gradients, moments;"
-        f" {batch_size * memory.row / MIB:,.1f} MiB activations{has}",
+        f" {batch_size * memory.row / MIB:,.1f} MiB activations;"
+        f" {memory.peak(batch_size) / MIB:,.0f} MiB at the most{has}",
         *([f"             too much: {advice}"] if advice else []),
         f"disk         {12 * parameters / MIB:,.1f} MiB a checkpoint;"
         f" {data.train.path.stat().st_size / MIB:,.1f} MiB training tokens",
@@ -146,8 +147,14 @@ def estimate(
     return "\n".join(lines)
 
 
-def out_of_memory(model: GPT, data: TextDataModule, *, device: str, precision: str, accumulate: int) -> str:
-    """What a run that ran out of memory wanted, and the settings that would fit, in one line."""
+def out_of_memory(
+    model: GPT, data: TextDataModule, *, device: str, precision: str, accumulate: int, available: int | None
+) -> str:
+    """What a run that ran out of memory wanted, and the settings that would fit, in one line.
+
+    Args:
+        available: what there was when it began; what has been freed since need not be free.
+    """
     batch_size = data.corpus.batch_size
     what = f"out of memory: data.batch_size={batch_size} rows of model.block_size={model.block_size}"
     try:
@@ -156,13 +163,13 @@ def out_of_memory(model: GPT, data: TextDataModule, *, device: str, precision: s
         if not hardware.is_out_of_memory(error):
             raise
         return f"{what}; not even a few rows fit: take a smaller block_size or a smaller model"
-    advice = memory.advice(batch_size, accumulate)
+    advice = memory.advice(batch_size, accumulate, available)
     if not advice:  # more is in use than is counted here, or by others
         halved = max(1, batch_size // 2)
         advice = f"try data.batch_size={halved} trainer.accumulate_grad_batches={accumulate * batch_size // halved}"
-    has = f", there are {memory.available / MIB:,.0f}" if memory.available else ""
-    wanted = f"{what} want about {(memory.fixed + batch_size * memory.row) / MIB:,.0f} MiB{has}"
-    return f"{wanted}; {advice}; model.gradient_checkpointing=true saves more"
+    has = f", there were {available / MIB:,.0f}" if available else ""
+    saves = "" if model.config["gradient_checkpointing"] else "; model.gradient_checkpointing=true saves more"
+    return f"{what} want about {memory.peak(batch_size) / MIB:,.0f} MiB{has}; {advice}{saves}"
 
 
 def _shown(ids: list[int], tokenizer: Tokenizer) -> str:

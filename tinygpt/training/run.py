@@ -193,6 +193,7 @@ def _run(cfg: Config, settings: Settings, before: Earlier | None, held: ExitStac
     )
     if before is not None:
         print(f"going on after step {before.step:,} of {max_steps:,}")
+    available = hardware.memory(device)
     try:
         last = keeper.last_path if before is not None and before.contents else None
         trainer.fit(module, datamodule=data, ckpt_path=last)
@@ -205,8 +206,8 @@ def _run(cfg: Config, settings: Settings, before: Earlier | None, held: ExitStac
         if hardware.is_out_of_memory(error):
             traceback.clear_frames(error.__traceback__)  # they hold the tensors that there was no room for
             model.zero_grad(set_to_none=True)
-            facts = {"device": device, "precision": precision, "accumulate": accumulate}
-            raise UserError(out_of_memory(model, data, **facts)) from error
+            had = {"device": device, "precision": precision, "accumulate": accumulate, "available": available}
+            raise UserError(out_of_memory(model, data, **had)) from error
         if isinstance(error, Interrupted):
             print(f"train.py: stopped by {error} after step {metrics.step}", file=sys.stderr)
             raise SystemExit(128 + error.signal) from error
