@@ -14,6 +14,7 @@ import tinygpt
 from tests.conftest import TINY
 from tinygpt.checkpoint import read
 from tinygpt.tokenizers import BPETokenizer
+from tinygpt.training.module import LanguageModel
 
 ROOT = Path(__file__).parents[1]
 
@@ -71,6 +72,29 @@ def test_the_same_seed_trains_the_same_weights_and_another_does_not(command):
     assert not torch.equal(weights[0], weights[2])
 
 
+def test_deterministic_allows_no_other_algorithms_in_its_run_alone(command, monkeypatch):
+    seen = []
+    original = LanguageModel.training_step
+    monkeypatch.setattr(
+        LanguageModel,
+        "training_step",
+        lambda self, *batch: seen.append(torch.are_deterministic_algorithms_enabled()) or original(self, *batch),
+    )
+    assert command(*TINY, "deterministic=true", "trainer.max_steps=1")[0] == 0
+    assert command(*TINY, "run_dir=other", "trainer.max_steps=1")[0] == 0
+    assert seen == [True, False]
+
+
+@pytest.mark.gpu
+def test_a_deterministic_run_on_a_gpu_is_the_same_each_time(command):
+    weights = []
+    for name in ("a", "b"):
+        words = ["deterministic=true", "trainer.accelerator=cuda", "model.dropout=0.1", f"run_dir={name}"]
+        assert command(*TINY, *words)[0] == 0
+        weights.append(read(Path(f"{name}/checkpoints/last.ckpt")).model.state_dict())
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
 def test_a_dry_run_tells_costs_and_windows_and_trains_nothing(command):
     status, out, err = command(*TINY, "dry_run=true", "trainer.accumulate_grad_batches=2")
     assert (status, err) == (0, "")
@@ -98,6 +122,10 @@ def test_wandb_goes_offline_by_itself_beside_metrics_csv(command, monkeypatch: p
         assert f"wandb sync run/{trial}/wandb/offline-run-*" in out
         assert len(list(Path(f"run/{trial}/wandb").glob("offline-run-*/*.wandb"))) == 1
         assert Path(f"run/{trial}/metrics.csv").exists()
+    assert command("resume=run/0", "trainer.max_steps=9")[0] == 0
+    (kept,) = {path.name.rpartition("-")[2] for path in Path("run/0/wandb").glob("offline-run-*")}
+    assert kept == Path("run/0/wandb/run_id").read_text()
+    assert len(list(Path("run/0/wandb").glob("offline-run-*"))) == 2  # one run, in two parts
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tinygpt.model.gpt import GPT
 from tinygpt.model.loss import NOT_COUNTED, next_token_loss
 from tinygpt.tokenizers import END_OF_TEXT, Tokenizer
 
-PEAK = 1.5  # times what is kept for the backward pass is in use at the most: what is on the way comes on top
+PEAK = 2  # times what is kept for the backward pass: half as much again was measured, and memory comes in pieces
 TIMED_BATCHES = 3  # the fastest counts
 PROBE = 2**13  # tokens that are tried, at the most, but for one row
 MIB = 2**20
