@@ -103,8 +103,8 @@ def resumed_from(words: list[str]) -> Path | None:
         key = word.partition("=")[0].lstrip("+~")
         if word.startswith("-"):
             raise UsageError(f"{word} does not go with resume=: one run goes on, under its own configuration")
-        if key == "run_dir":
-            raise UsageError("run_dir= does not go with resume=: a run goes on in its own directory")
+        if key in ("run_dir", "init_from"):
+            raise UsageError(f"{key}= does not go with resume=: a run goes on where it was, with what it had learned")
         if key in GROUPS:
             raise UsageError(f"{word} cannot be chosen for a run that has begun; its keys can be set: {key}.KEY=VALUE")
     return run_dir
@@ -129,7 +129,8 @@ def attempt(cfg: DictConfig) -> float:
 
         from tinygpt.training import run
 
-        result = run.run({str(key): value for key, value in plain.items()})
+        typed = [word.partition("=")[0].lstrip("+~") for word in sys.argv[1:]]
+        result = run.run({str(key): value for key, value in plain.items()}, typed)
         return result if isfinite(result) else DIVERGED
     except Exception as error:
         FAILED.append(complain(error))

@@ -37,6 +37,7 @@ MISTAKES = [
     (["+trainer.max_epochs=3"], 2, "trainer.max_epochs cannot be set"),
     (["+model.vocab_size=5"], 2, "model.vocab_size cannot be set"),
     (["+foo=3"], 2, "there is no key foo."),
+    (["init_from=nowhere"], 1, "there is no checkpoint nowhere"),
     (["~seed"], 2, "seed must be given"),
     (["~model"], 2, "model"),
     (["model=null"], 2, "model=null chooses nothing; model is one of: gpt2"),

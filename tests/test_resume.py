@@ -215,7 +215,7 @@ MISTAKES = [
         2,
         "model=gpt2 cannot be chosen for a run that has begun; its keys can be set: mod",
     ),
-    (["resume=run", "run_dir=x"], 2, "run_dir= does not go with resume=: a run goes on in its own directory"),
+    (["resume=run", "run_dir=x"], 2, "run_dir= does not go with resume=: a run goes on where it was"),
     (["resume=run", "-m", "seed=1,2"], 2, "-m does not go with resume=: one run goes on, under its own configuration"),
     (
         ["resume=run", "model.n_embd=32"],

@@ -3,6 +3,7 @@
 import shlex
 import sys
 import traceback
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import nan
@@ -23,6 +24,7 @@ from tinygpt.generation.text import load
 from tinygpt.tokenizers.file import write_file
 from tinygpt.training.checkpointing import CheckpointFiles
 from tinygpt.training.estimate import estimate, out_of_memory
+from tinygpt.training.init_from import adopt
 from tinygpt.training.interrupt import Interrupted, StopOnSignal
 from tinygpt.training.metrics import Metrics
 from tinygpt.training.module import LanguageModel
@@ -48,6 +50,7 @@ class Settings:
     on_bad_loss: Literal["stop", "skip"]
     dry_run: bool
     resume: str | None = None
+    init_from: str | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("seed", 0), ("eval_every", 1), ("log_every", 1)):
@@ -57,8 +60,12 @@ class Settings:
             raise ValueError(f"run_dir must name a directory, with ~ written out, got {self.run_dir!r}")
 
 
-def run(cfg: Config) -> float:
+def run(cfg: Config, typed: Collection[str] = ()) -> float:
     """Train as a configuration says, and report.
+
+    Args:
+        cfg: the configuration.
+        typed: the keys that the user set on the command line.
 
     Returns:
         The best validation bits per byte; NaN where nothing was trained (dry_run).
@@ -68,7 +75,7 @@ def run(cfg: Config) -> float:
         UserError: the corpus cannot be used, or training diverged.
         SystemExit: a signal stopped the run.
     """
-    required = [name for name in Settings.__annotations__ if name != "resume"]
+    required = [name for name in Settings.__annotations__ if name not in ("resume", "init_from")]
     missing = [name for name in (*required, *PARTS) if cfg.get(name) is None]
     if missing:
         raise UsageError(f"{missing[0]} must be given: {missing[0]}=...")
@@ -85,11 +92,16 @@ def run(cfg: Config) -> float:
             cfg = moved(cfg, before.cfg["run_dir"], settings.run_dir)
         elif (run_dir / "config.yaml").exists():
             raise UsageError(TAKEN.format(run_dir))
-        return _run(cfg, settings, before, held)
+        source = None
+        if settings.init_from is not None and not (before and before.contents):
+            cfg, source = adopt(cfg, typed)
+        return _run(cfg, settings, before, source, held)
 
 
-def _run(cfg: Config, settings: Settings, before: Earlier | None, held: ExitStack) -> float:
-    """`run`, given the run that it goes on with, and what is held until its end."""
+def _run(
+    cfg: Config, settings: Settings, before: Earlier | None, source: checkpoint.Contents | None, held: ExitStack
+) -> float:
+    """`run`, given the run that it goes on with, the checkpoint that it starts from, and what is held until its end."""
     run_dir = Path(settings.run_dir)
     quiet()
     device = construct("trainer", hardware.device, {"name": cfg["trainer"]["accelerator"]})
@@ -122,11 +134,15 @@ def _run(cfg: Config, settings: Settings, before: Earlier | None, held: ExitStac
     splits = corpus.splits()
     if before is not None and before.contents is not None:
         tokenizer = checkpoint.rebuild(before.contents["tinygpt"]["tokenizer"])
+    elif source is not None:
+        tokenizer = source.tokenizer
     else:
         tokenizer = build(cfg, "tokenizer", documents=texts(splits.train))
     train, validation = (encode(documents, tokenizer, Path(corpus.cache_dir), corpus.num_proc) for documents in splits)
     torch.manual_seed(settings.seed)
     model = build(cfg, "model", vocab_size=tokenizer.vocab_size, attention=attention)
+    if source is not None:
+        model.load_state_dict(source.model.state_dict())
     data = TextDataModule(
         train,
         validation,
