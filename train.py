@@ -98,7 +98,7 @@ def resumed_from(words: list[str]) -> Path | None:
         return None
     run_dir = Path(str(named[-1]))
     if not (run_dir / "config.yaml").exists():
-        raise UsageError(f"resume={run_dir} names no run: there is no {run_dir / 'config.yaml'}")
+        raise UsageError(f"resume={run_dir} names no run's directory: there is no {run_dir / 'config.yaml'}")
     for word in words:
         key = word.partition("=")[0].lstrip("+~")
         if word.startswith("-"):

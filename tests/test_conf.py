@@ -41,7 +41,8 @@ def test_every_file_composes_and_builds(file: Path):
     assert build(cfg, "data").batch_size >= 1
     for group in ("callbacks", "logger"):
         for name in cfg.get(group) or ():
-            build(cfg, f"{group}.{name}")
+            runtime = {"callbacks.checkpoint": {"directory": "checkpoints"}, "logger.wandb": {"run_dir": "run"}}
+            build(cfg, f"{group}.{name}", **runtime.get(f"{group}.{name}", {}))
     build(cfg, "trainer", logger=False)
 
 
@@ -51,7 +52,7 @@ def test_every_file_says_all_keys_of_what_it_names(file: Path):
     for group, node in parts(compose(f"{file.parent.as_posix()}={file.stem}")).items():
         if node["_target_"].startswith("tinygpt."):
             parameters = inspect.signature(target(node)).parameters
-            at_run_time = {"vocab_size", "attention", "model", "documents"}
+            at_run_time = {"vocab_size", "attention", "model", "documents", "directory", "run_dir"}
             assert set(parameters) - set(node) <= at_run_time, group
 
 

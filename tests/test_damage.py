@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import signal
 import subprocess
 import zipfile
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from tinygpt.errors import UserError
 from tinygpt.model import GPT
 from tinygpt.tokenizers import BPETokenizer, ByteTokenizer, PretrainedTokenizer, Tokenizer
 from tinygpt.tokenizers.file import read_file, write_file
+from tinygpt.training.module import LanguageModel
 
 N_MUTATIONS = 200
 
@@ -107,7 +109,7 @@ def test_an_unfinished_token_file_that_is_damaged_does_no_harm(tmp_path: Path):
     expected = encode(documents, ByteTokenizer(), tmp_path).path.read_bytes()
     (path,) = tmp_path.glob("*.tokens")
     for changed in mutations(expected)[::4]:
-        path.with_suffix(".unfinished").write_bytes(changed)
+        path.with_name(path.name + ".unfinished").write_bytes(changed)
         path.unlink()
         assert encode(documents, ByteTokenizer(), tmp_path).path.read_bytes() == expected
 
@@ -185,6 +187,23 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on_when_there_is
     ballast.unlink()
     assert command(f"resume={run}")[0] == 0
     assert result(run) == result(Path("whole"))
+
+
+def test_a_run_that_is_told_to_stop_stops_though_the_disk_is_full(command, small_disk: Path, monkeypatch):
+    wide = [*TINY, "model.n_embd=64", "tokenizer=byte", "eval_every=2"]
+    (small_disk / "ballast").write_bytes(bytes(1_700_000))
+    original = LanguageModel.training_step
+
+    def signalled(self, batch, batch_idx):
+        if batch_idx == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(self, batch, batch_idx)
+
+    monkeypatch.setattr(LanguageModel, "training_step", signalled)
+    with pytest.raises(SystemExit) as stop:
+        command(*wide, f"run_dir={small_disk / 'run'}")
+    assert stop.value.code == 128 + signal.SIGTERM
+    assert checkpoint.load(small_disk / "run" / "checkpoints" / "last.ckpt")["global_step"] == 2
 
 
 def test_a_disk_that_fills_while_text_is_encoded_is_named(command, small_disk: Path):

@@ -111,6 +111,26 @@ def test_a_stopped_run_keeps_its_last_step_and_says_where(book: Path, number: si
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
+def test_a_second_ctrl_c_stops_at_once(book: Path):
+    words = [*TINY, "trainer.max_steps=1000000", "eval_every=20", "trainer.accumulate_grad_batches=100000"]
+    process = subprocess.Popen([sys.executable, str(ROOT / "train.py"), *words], stderr=subprocess.PIPE, text=True)
+    summary = Path("run/summary.json")
+    deadline = time.monotonic() + 120
+    while not summary.exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    time.sleep(2)
+    assert process.poll() is None  # the step at hand takes minutes
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
+    assert err.endswith("train.py: stopped at once; what came after the last checkpoint is lost\n")
+    assert json.loads(summary.read_text())["status"] == "interrupted"
+
+
 def test_early_stopping_ends_a_run_that_no_longer_learns(command):
     status, out, _ = command(
         *TINY, "callbacks=early_stopping", "callbacks.early_stopping.min_delta=100", "trainer.max_steps=99"

@@ -13,6 +13,8 @@ import yaml
 from benchmarks.survival import result
 from tests.conftest import TINY
 from tinygpt import checkpoint
+from tinygpt.tokenizers import BPETokenizer
+from tinygpt.training.checkpointing import Checkpoint
 from tinygpt.training.module import LanguageModel
 from tinygpt.training.resume import alone
 
@@ -27,7 +29,12 @@ VARIANTS = {
     "workers": ["data.num_workers=2", "trainer.accumulate_grad_batches=2"],
     "weight averaging": ["callbacks=weight_averaging", "callbacks.weight_averaging.decay=0.7"],
     "the best two": ["callbacks.checkpoint.keep=2", "eval_every=2", "optimizer.lr=0.1"],
-    "early stopping": ["callbacks=early_stopping", "callbacks.early_stopping.min_delta=100", "eval_every=3"],
+    "early stopping": [
+        "callbacks=early_stopping",
+        "callbacks.early_stopping.min_delta=100",
+        "eval_every=3",
+        "trainer.max_steps=20",
+    ],
     "random blocks": ["model.window=4", "model.n_random=1", "model.random_block=4"],
 }
 
@@ -89,10 +96,21 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(command,
     assert result(Path("run")) == result(Path("whole"))
 
 
-@pytest.mark.parametrize("max_steps", [12, 4])
-def test_a_validation_that_was_interrupted_is_made_again(command, monkeypatch, max_steps: int):
-    """Also the last one, after which there is no step left."""
-    words = [*RUN, f"trainer.max_steps={max_steps}"]
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
+def test_a_run_on_a_gpu_goes_on_as_well(command, monkeypatch, precision: str):
+    words = [*RUN, "trainer.accelerator=cuda", f"trainer.precision={precision}", "deterministic=true"]
+    assert command(*words, "run_dir=whole")[0] == 0
+    stopped(command, monkeypatch, 5, terminate, *words)
+    stopped(command, monkeypatch, 6, kill, "resume=run")
+    assert command("resume=run")[0] == 0
+    assert result(Path("run")) == result(Path("whole"))
+
+
+@pytest.mark.parametrize(("max_steps", "callbacks"), [(12, "default"), (4, "default"), (12, "weight_averaging")])
+def test_a_validation_that_was_interrupted_is_made_again(command, monkeypatch, max_steps: int, callbacks: str):
+    """Also the last one, after which there is no step left; and where the weights were exchanged for their average."""
+    words = [*RUN, f"trainer.max_steps={max_steps}", f"callbacks={callbacks}"]
     assert command(*words, "run_dir=whole")[0] == 0
     original = LanguageModel.validation_step
 
@@ -116,6 +134,45 @@ def test_a_signal_in_the_step_before_a_validation_leaves_it_to_the_next_process(
     stopped(command, monkeypatch, 4, terminate, *RUN)
     assert command("resume=run")[0] == 0
     assert result(Path("run")) == result(Path("whole"))
+
+
+@pytest.mark.parametrize("hook", ["configure_optimizers", "on_fit_start"])
+def test_a_signal_before_the_first_step_ends_the_run_too(command, monkeypatch, hook: str):
+    """Lightning's own handler would let it end with status 0."""
+    assert command(*RUN, "run_dir=whole")[0] == 0
+    original = getattr(LanguageModel, hook)
+
+    def signalled(self):
+        terminate()
+        return original(self)
+
+    for words in (RUN, ["resume=run"]):
+        with monkeypatch.context() as patch:
+            patch.setattr(LanguageModel, hook, signalled)
+            with pytest.raises(SystemExit) as stop:
+                command(*words)
+        assert stop.value.code == 128 + signal.SIGTERM
+    stopped(command, monkeypatch, 6, terminate, "resume=run")
+    with monkeypatch.context() as patch:
+        patch.setattr(LanguageModel, hook, signalled)
+        with pytest.raises(SystemExit):
+            command("resume=run")
+    assert command("resume=run")[0] == 0
+    assert result(Path("run")) == result(Path("whole"))
+
+
+def test_a_signal_while_the_last_checkpoint_is_written_stops_what_comes_after(command, monkeypatch):
+    """A sweep, for one."""
+    original = Checkpoint._save_last
+    monkeypatch.setattr(
+        Checkpoint,
+        "_save_last",
+        lambda self, trainer: terminate() if trainer.global_step == 6 else None or original(self, trainer),
+    )
+    with pytest.raises(SystemExit) as stop:
+        command(*TINY, "-m", "seed=1,2")
+    assert stop.value.code == 128 + signal.SIGTERM
+    assert [path.name for path in Path("run").iterdir() if path.is_dir()] == ["0"]
 
 
 def test_a_complete_run_says_how_it_is_extended(command):
@@ -184,7 +241,7 @@ def test_another_text_is_named_and_read_with_the_tokenizer_of_the_run(command):
     Path("book.txt").write_text("to be, or not to be, that is the question.\n" * 101)
     status, _, err = command("resume=run", "trainer.max_steps=8")
     assert status == 0
-    assert "the training text is another one" in err
+    assert "the text is another one" in err
     assert Path("run/tokenizer.json").read_text() == before
 
 
@@ -209,7 +266,7 @@ def test_the_command_that_is_printed_goes_on(command, monkeypatch, capsys):
 
 
 MISTAKES = [
-    (["resume=nowhere"], 2, "resume=nowhere names no run: there is no nowhere/config.yaml"),
+    (["resume=nowhere"], 2, "resume=nowhere names no run's directory: there is no nowhere/config.yaml"),
     (
         ["resume=run", "model=gpt2"],
         2,
@@ -248,10 +305,39 @@ def test_two_processes_do_not_train_in_one_directory(command):
     assert command("resume=run")[0] == 0
 
 
-def test_a_damaged_last_checkpoint_is_named(command):
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_last_checkpoint_that_is_damaged_or_gone_is_named_and_the_best_is_a_way_out(command, damaged: bool):
     assert command(*TINY)[0] == 0
-    path = Path("run/checkpoints/last.ckpt")
-    path.write_bytes(path.read_bytes()[:-100])
+    last, best = (Path(f"run/checkpoints/{name}.ckpt") for name in ("last", "best"))
+    content = last.read_bytes()
+    last.unlink()
+    if damaged:
+        last.write_bytes(content[:-100])
     status, out, err = command("resume=run")
     assert (status, out) == (1, "")
-    assert err == "train.py: run/checkpoints/last.ckpt is not a tinygpt checkpoint, or it is damaged\n"
+    what = f"{last} is not a tinygpt checkpoint, or it is damaged" if damaged else f"there is no checkpoint {last}"
+    assert err == f"train.py: {what}; to go on from the best one, copy {best} to it\n"
+    shutil.copyfile(best, last)
+    assert command("resume=run", "trainer.max_steps=9")[0] == 0
+    last.unlink()
+    best.unlink()
+    assert command("resume=run")[0] == 0  # from its beginning: there is nothing to lose
+
+
+def test_nothing_that_a_configuration_names_beside_tinygpt_is_run(command):
+    assert command(*TINY)[0] == 0
+    for name in ("os.system", "tinygpt.files.os.system", "subprocess.run", "lightning.pytorch.loggers.CSVLogger"):
+        cfg = yaml.safe_load(Path("run/config.yaml").read_text())
+        cfg["data"] = {"_target_": name, "command": "touch ran"}
+        Path("run/config.yaml").write_text(yaml.safe_dump(cfg))
+        status, out, err = command("resume=run")
+        assert (status, out) == (2, "")
+        assert err == f"train.py: run/config.yaml: data names {name}, which is not tinygpt's; it is not run\n"
+    assert not Path("ran").exists()
+
+
+def test_a_tokenizer_whose_file_is_gone_is_in_the_checkpoint(command):
+    Path("tokenizer.json").write_text(BPETokenizer.train(["to be"], vocab_size=280).to_json())
+    assert command(*TINY, "tokenizer=pretrained", "tokenizer.path=tokenizer.json")[0] == 0
+    Path("tokenizer.json").unlink()
+    assert command("resume=run", "trainer.max_steps=9")[0] == 0

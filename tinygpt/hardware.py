@@ -51,7 +51,7 @@ def _has_bf16(device: str) -> bool:
 def memory(device: str) -> int | None:
     """Bytes that a process on this device can have; None where nobody says."""
     if device == "cuda":
-        return torch.cuda.mem_get_info()[1]
+        return torch.cuda.mem_get_info()[0]  # free of others
     if device == "mps":
         return torch.mps.recommended_max_memory()
     limits = []
@@ -72,5 +72,6 @@ def memory(device: str) -> int | None:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error is one of the many that say so."""
-    words = ("can't allocate memory", "not enough memory", "Invalid buffer size", "Cannot allocate memory")
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(word in str(error) for word in words)
+    words = ("out of memory", "can't allocate memory", "not enough memory", "invalid buffer size", "alloc_failed")
+    message = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(word in message for word in words)

@@ -188,7 +188,7 @@ def test_an_unfinished_file_that_makes_no_sense_is_begun_again(tmp_path: Path, g
     whole = path.read_bytes()
     path.unlink()
     shorter = whole[:-1]  # than its header says
-    path.with_suffix(".unfinished").write_bytes(shorter if garbage is None else garbage)
+    path.with_name(path.name + ".unfinished").write_bytes(shorter if garbage is None else garbage)
     assert encode(many(), ByteTokenizer(), tmp_path).path.read_bytes() == whole
 
 

@@ -55,7 +55,7 @@ def encode(documents: Dataset, tokenizer: Tokenizer, directory: Path, num_proc: 
     with held:  # once: entering the lock itself as well would leave it locked
         if found := _whole(path):  # made while this one waited
             return found
-        unfinished = path.with_suffix(".unfinished")
+        unfinished = path.with_name(path.name + files.UNFINISHED)
         unfinished.touch()
         try:
             with unfinished.open("r+b") as file:

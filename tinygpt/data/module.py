@@ -69,7 +69,7 @@ class TextDataModule(pl.LightningDataModule):
         assert self.trainer is not None
         (step, rows), now = self._seen, self.trainer.global_step
         rows += (now - step) * self.accumulate * self.corpus.batch_size
-        return {"step": now, "rows": rows, "tokens": self.train.path.name}
+        return {"step": now, "rows": rows, "tokens": [file.path.name for file in (self.train, self.validation)]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._seen = state_dict["step"], state_dict["rows"]

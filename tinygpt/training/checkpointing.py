@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from lightning.pytorch.plugins import CheckpointIO
 
 from tinygpt import files
 from tinygpt.checkpoint import load, write
-from tinygpt.errors import UserError
+from tinygpt.errors import UserError, one_line
 from tinygpt.training.interrupt import Interrupted
 
 
@@ -30,7 +31,7 @@ class CheckpointFiles(CheckpointIO):
 
 
 class Checkpoint(callbacks.Checkpoint):
-    """Keeps `last.ckpt` after every validation and at the end, and the best by validation loss.
+    """Keeps `last.ckpt` after every validation, the last one at the end, and the best by validation loss.
 
     Args:
         directory: where they lie.
@@ -80,13 +81,13 @@ class Checkpoint(callbacks.Checkpoint):
         self._save_last(trainer)
         self._arrange(was_best)
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.saved_step != trainer.global_step:
-            self._save_last(trainer)
-
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        if isinstance(exception, Interrupted):  # raised between two steps: the state is whole
-            self._save_last(trainer)
+        # Interrupted is raised between two steps: the state is whole. Before the first one it is not restored yet.
+        if isinstance(exception, Interrupted) and trainer.global_step > (self.saved_step or 0):
+            try:
+                self._save_last(trainer)
+            except OSError as error:  # a full disk: the run is to stop all the same
+                print(f"train.py: the last steps could not be saved: {one_line(error)}", file=sys.stderr)
 
     def _save_last(self, trainer: pl.Trainer) -> None:
         before, self.saved_step = self.saved_step, trainer.global_step  # the checkpoint says its own

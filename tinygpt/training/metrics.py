@@ -1,5 +1,6 @@
 """The run's figures: measured once, here, for metrics.csv, the loggers, the progress display and the summary."""
 
+import os
 import time
 from math import inf, nan
 from pathlib import Path
@@ -75,6 +76,9 @@ class Metrics(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         self._read_clock()
+        if self.path.exists():  # the rows that are counted here are on the disk before the checkpoint is
+            with self.path.open("rb") as file:
+                os.fsync(file.fileno())
         self.grad_norm = float(self.grad_norm)
         self._losses = [loss.cpu() for loss in self._losses]
         return {name: getattr(self, name) for name in STATE}

@@ -1,6 +1,7 @@
 """What Lightning trains: a model, its loss, its optimizer and schedule."""
 
 import sys
+from collections.abc import Callable
 from math import inf, log
 from typing import Any, Literal, cast
 
@@ -17,6 +18,15 @@ from tinygpt.model.gpt import GPT
 from tinygpt.model.loss import NOT_COUNTED, next_token_loss
 from tinygpt.optim import Schedule
 from tinygpt.tokenizers import Tokenizer
+
+
+def _random_states(device: torch.device) -> dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], None]]]:
+    """How to read and write the state of the random numbers that a run on this device draws, by kind of device."""
+    states: dict[str, Any] = {"cpu": (torch.get_rng_state, torch.set_rng_state)}
+    if device.type in ("cuda", "mps"):
+        module = getattr(torch, device.type)
+        states[device.type] = (module.get_rng_state, module.set_rng_state)
+    return states
 
 
 class LanguageModel(pl.LightningModule):
@@ -75,9 +85,9 @@ class LanguageModel(pl.LightningModule):
         loop.automatic_optimization.optim_progress.optimizer.step.total.increment_by(step)
         loop.batch_progress.total.increment_by(step * self.trainer.accumulate_grad_batches)
         self._validated_step = self._resume["validated_step"]
-        torch.set_rng_state(self._resume["rng"])
-        if torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(self._resume["cuda_rng"])
+        for kind, (_, restore) in _random_states(self.device).items():
+            if kind in self._resume["rng"]:  # a run that has changed its device has none for the new one
+                restore(self._resume["rng"][kind])
         interval = cast(int, self.trainer.val_check_interval) // self.trainer.accumulate_grad_batches
         if self._validated_step < step and (step % interval == 0 or step >= self.trainer.max_steps):
             self.trainer.validating = True
@@ -141,8 +151,7 @@ class LanguageModel(pl.LightningModule):
         self.skipped = not bool(watched.isfinite().all())
         if self.skipped:
             self._complain(losses, self.grad_norm)
-            if scaler is None:  # which skips it by itself, and must see the gradients to know
-                optimizer.zero_grad(set_to_none=True)  # without gradients a step does nothing at all
+            optimizer.zero_grad(set_to_none=True)  # without gradients a step does nothing at all
         self._step = []
 
     def _complain(self, losses: Tensor, grad_norm: Tensor) -> None:
@@ -165,8 +174,7 @@ class LanguageModel(pl.LightningModule):
         checkpoint_["resume"] = {
             "step": self.trainer.global_step,
             "validated_step": self._validated_step,
-            "rng": torch.get_rng_state(),
-            "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "rng": {name: get() for name, (get, _) in _random_states(self.device).items()},
         }
 
     def on_load_checkpoint(self, checkpoint_: dict[str, Any]) -> None:

@@ -7,24 +7,17 @@ from typing import Any, NamedTuple
 
 import yaml
 from filelock import FileLock, Timeout
+from lightning.pytorch import Trainer
 
 from tinygpt import checkpoint
-from tinygpt.config import Config, UsageError
+from tinygpt.config import Config, UsageError, parts, target
+from tinygpt.errors import UserError
 from tinygpt.optim import Schedule
 
 # What may be another without any figure becoming another: the results are those of a run never stopped.
-FREE = (
-    "resume",
-    "run_dir",
-    "dry_run",
-    "on_bad_loss",
-    "data.num_workers",
-    "data.num_proc",
-    "data.cache_dir",
-    "callbacks.checkpoint.keep",
-)
+FREE = ("resume", "run_dir", "dry_run", "on_bad_loss", "data.num_workers", "data.num_proc", "data.cache_dir")
 # What the model that was begun is: its parts may not become others, but for these.
-FIXED = ("model", "tokenizer")
+FIXED = ("model.", "tokenizer.")
 NOT_FIXED = ("model.dropout", "model.gradient_checkpointing")
 
 
@@ -33,16 +26,15 @@ class Earlier(NamedTuple):
 
     Attributes:
         cfg: its configuration, as it was begun or gone on with the last time.
-        contents: of its last checkpoint; None: it was stopped before there was one.
+        step: the optimizer steps that its last checkpoint has made; 0 where it was stopped before there was one.
+        tokenizer: of that checkpoint, as it is described there; None where there is no checkpoint.
+        data: what the data module keeps in that checkpoint.
     """
 
     cfg: Config
-    contents: dict[str, Any] | None
-
-    @property
-    def step(self) -> int:
-        """The optimizer steps that it has made."""
-        return self.contents["global_step"] if self.contents else 0
+    step: int = 0
+    tokenizer: Any = None
+    data: dict[str, Any] | None = None
 
 
 @contextmanager
@@ -66,25 +58,28 @@ def earlier(run_dir: Path) -> Earlier:
     """The run in a directory, as its files tell it.
 
     Raises:
-        UserError: its last checkpoint cannot be read.
+        UserError: its last checkpoint is gone, or cannot be read.
+        UsageError: its configuration names what is not tinygpt's; nothing of it is called.
     """
-    last = run_dir / "checkpoints" / "last.ckpt"
+    last, best = (run_dir / "checkpoints" / name for name in ("last.ckpt", "best.ckpt"))
     cfg = yaml.safe_load((run_dir / "config.yaml").read_text(encoding="utf-8"))
-    cfg["model"].pop("vocab_size")  # it follows from the tokenizer
-    return Earlier(cfg, checkpoint.load(last) if last.exists() else None)
+    for group, node in parts(cfg).items():
+        name = str(node["_target_"])
+        if not name.startswith(("tinygpt.", "lightning.pytorch.")) or not _ours(target(node)):
+            raise UsageError(f"{run_dir / 'config.yaml'}: {group} names {name}, which is not tinygpt's; it is not run")
+    cfg["model"].pop("vocab_size", None)  # it follows from the tokenizer
+    if not last.exists() and not best.exists():
+        return Earlier(cfg)
+    try:
+        contents = checkpoint.load(last, mmap=True)
+    except UserError as error:
+        instead = f"; to go on from the best one, copy {best} to it" if best.exists() else ""
+        raise UserError(f"{error}{instead}") from error
+    return Earlier(cfg, contents["global_step"], contents["tinygpt"]["tokenizer"], contents["TextDataModule"])
 
 
-def moved(cfg: Config, old: str, new: str) -> Config:
-    """A configuration in which what lay in one directory lies in another."""
-
-    def move(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: move(item) for key, item in value.items()}
-        if isinstance(value, str) and (value == old or value.startswith(f"{old}/")):
-            return new + value.removeprefix(old)
-        return value
-
-    return move(cfg)
+def _ours(constructor: Any) -> bool:
+    return constructor is Trainer or str(getattr(constructor, "__module__", "")).split(".")[0] == "tinygpt"
 
 
 def differences(before: Config, after: Config, schedule: Schedule, step: int) -> list[str]:
@@ -93,14 +88,14 @@ def differences(before: Config, after: Config, schedule: Schedule, step: int) ->
     Args:
         before, after: its configuration, and the one that it is to go on with.
         schedule: of the learning rate.
-        step: the steps that it has made.
+        step: the steps that it has made; of one that has made none nothing is another.
 
     Raises:
         UsageError: a setting was changed that the model depends on.
     """
     was, will_be = _flat(before), _flat(after)
     found = []
-    for key in sorted(was.keys() | will_be.keys()):
+    for key in sorted(was.keys() | will_be.keys()) if step else ():
         old: Any = was.get(key)
         new: Any = will_be.get(key)
         if old == new or key in FREE or key.startswith("logger."):

@@ -8,10 +8,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
+from signal import Signals
 from typing import Literal
 
 import torch
 import yaml
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 
 from tinygpt import checkpoint, files, hardware
 from tinygpt.attention import SelfAttention
@@ -29,7 +31,7 @@ from tinygpt.training.interrupt import Interrupted, StopOnSignal
 from tinygpt.training.metrics import Metrics
 from tinygpt.training.module import LanguageModel
 from tinygpt.training.progress import Progress, quiet
-from tinygpt.training.resume import Earlier, alone, differences, earlier, moved
+from tinygpt.training.resume import Earlier, alone, differences, earlier
 from tinygpt.training.summary import Summary
 
 PARTS = ("data", "tokenizer", "model", "attention", "optimizer", "schedule", "trainer", "callbacks")
@@ -75,6 +77,10 @@ def run(cfg: Config, typed: Collection[str] = ()) -> float:
         UserError: the corpus cannot be used, or training diverged.
         SystemExit: a signal stopped the run.
     """
+    before = None
+    if cfg.get("resume") is not None:  # the file of another version says so before its keys are looked at
+        before = earlier(Path(cfg["run_dir"]))
+        cfg["model"].pop("vocab_size", None)
     required = [name for name in Settings.__annotations__ if name not in ("resume", "init_from")]
     missing = [name for name in (*required, *PARTS) if cfg.get(name) is None]
     if missing:
@@ -84,16 +90,12 @@ def run(cfg: Config, typed: Collection[str] = ()) -> float:
     settings: Settings = construct("", Settings, keys)
     run_dir = Path(settings.run_dir)
     with ExitStack() as held:
-        before = None
-        if settings.resume is not None:
+        if before is not None:
             held.enter_context(alone(run_dir))
-            before = earlier(run_dir)
-            cfg["model"].pop("vocab_size", None)
-            cfg = moved(cfg, before.cfg["run_dir"], settings.run_dir)
         elif (run_dir / "config.yaml").exists():
             raise UsageError(TAKEN.format(run_dir))
         source = None
-        if settings.init_from is not None and not (before and before.contents):
+        if settings.init_from is not None and not (before and before.step):
             cfg, source = adopt(cfg, typed)
         return _run(cfg, settings, before, source, held)
 
@@ -120,9 +122,12 @@ def _run(
         raise UsageError(f"trainer.max_steps={max_steps} is below the {before.step} steps that the run has made")
 
     # What can be built without the corpus is, before that is read: a mistake shows at once.
-    build(cfg, "tokenizer", documents=())
+    known = checkpoint.rebuild(before.tokenizer) if before and before.tokenizer else source and source.tokenizer
+    if known is None:
+        build(cfg, "tokenizer", documents=())
     attention, schedule = build(cfg, "attention"), build(cfg, "schedule")
-    callbacks = {name: build(cfg, name) for name in parts(cfg) if name.startswith("callbacks.")}
+    own = {"callbacks.checkpoint": {"directory": str(run_dir / "checkpoints")}}
+    callbacks = {name: build(cfg, name, **own.get(name, {})) for name in parts(cfg) if name.startswith("callbacks.")}
     with torch.device("meta"):  # without memory or arithmetic
         model = build(cfg, "model", vocab_size=1, attention=attention)
         build(cfg, "optimizer", model=model)
@@ -132,12 +137,7 @@ def _run(
 
     corpus = build(cfg, "data")
     splits = corpus.splits()
-    if before is not None and before.contents is not None:
-        tokenizer = checkpoint.rebuild(before.contents["tinygpt"]["tokenizer"])
-    elif source is not None:
-        tokenizer = source.tokenizer
-    else:
-        tokenizer = build(cfg, "tokenizer", documents=texts(splits.train))
+    tokenizer = known or build(cfg, "tokenizer", documents=texts(splits.train))
     train, validation = (encode(documents, tokenizer, Path(corpus.cache_dir), corpus.num_proc) for documents in splits)
     torch.manual_seed(settings.seed)
     model = build(cfg, "model", vocab_size=tokenizer.vocab_size, attention=attention)
@@ -172,14 +172,15 @@ def _run(
     keeper = callbacks["callbacks.checkpoint"]
     facts = {"n_parameters": model.n_parameters(), "device": device, "precision": precision}
     summary = Summary(run_dir / "summary.json", metrics, keeper, facts)
+    stop = StopOnSignal()
 
     trainer = build(
         cfg,
         "trainer",
-        logger=[build(cfg, name) for name in parts(cfg) if name.startswith("logger.")],
+        logger=[build(cfg, name, run_dir=str(run_dir)) for name in parts(cfg) if name.startswith("logger.")],
         # Who stops between two steps comes last of those that do something after a step.
-        callbacks=[metrics, Progress(metrics), *callbacks.values(), StopOnSignal(), summary],
-        plugins=[CheckpointFiles()],
+        callbacks=[metrics, Progress(metrics), *callbacks.values(), stop, summary],
+        plugins=[CheckpointFiles(), LightningEnvironment()],  # of SLURM it would take its signals for its own
         deterministic=settings.deterministic,
         max_epochs=-1,
         val_check_interval=settings.eval_every * accumulate,  # Lightning counts batches here, not optimizer steps
@@ -195,9 +196,9 @@ def _run(
         if (run_dir / "config.yaml").exists():
             raise UsageError(TAKEN.format(run_dir))
     else:
-        changed = differences(moved(before.cfg, before.cfg["run_dir"], settings.run_dir), cfg, schedule, before.step)
-        if before.contents and before.contents["TextDataModule"]["tokens"] != train.path.name:
-            changed.append("the training text is another one")
+        changed = differences(before.cfg, cfg, schedule, before.step)
+        if before.data and before.data["tokens"] != [train.path.name, validation.path.name]:
+            changed.append("the text is another one; the best so far is of the one before")
         for change in changed:
             print(f"train.py: not equal to a run that was begun so: {change}", file=sys.stderr)
     frozen = cfg | {"model": cfg["model"] | {"vocab_size": tokenizer.vocab_size}, "resume": None}
@@ -211,32 +212,34 @@ def _run(
         print(f"going on after step {before.step:,} of {max_steps:,}")
     available = hardware.memory(device)
     try:
-        last = keeper.last_path if before is not None and before.contents else None
-        trainer.fit(module, datamodule=data, ckpt_path=last)
+        with stop:
+            trainer.fit(module, datamodule=data, ckpt_path=keeper.last_path if before and before.step else None)
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):  # the second one, in the middle of a step or of saving
-            summary.write("interrupted")
-        if keeper.last_path.exists():
-            print(f"\nthe last checkpoint is {keeper.last_path}, of step {keeper.saved_step}", file=sys.stderr)
+        step = keeper.saved_step or (before.step if before else 0)
+        if step:
+            print(f"\nthe last checkpoint is {keeper.last_path}, of step {step}", file=sys.stderr)
             print(f"to go on from it: python train.py {typed('resume', str(run_dir))}", file=sys.stderr)
+        if isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from error  # the second one, which Lightning makes an exit with status 1
         if hardware.is_out_of_memory(error):
             traceback.clear_frames(error.__traceback__)  # they hold the tensors that there was no room for
             model.zero_grad(set_to_none=True)
             had = {"device": device, "precision": precision, "accumulate": accumulate, "available": available}
             raise UserError(out_of_memory(model, data, **had)) from error
-        if isinstance(error, Interrupted):
-            print(f"train.py: stopped by {error} after step {metrics.step}", file=sys.stderr)
-            raise SystemExit(128 + error.signal) from error
-        raise
+        if not isinstance(error, Interrupted):
+            raise
     finally:
         for logger in trainer.loggers:
             if hasattr(logger.experiment, "finish"):  # else the next trial of a sweep goes on with this one's W&B run
                 logger.experiment.finish()
+    if stop.received is not None:
+        print(f"train.py: stopped by {Signals(stop.received).name} after step {metrics.step}", file=sys.stderr)
+        raise SystemExit(128 + stop.received)
     if metrics.best_val_bits_per_byte is None:
         raise UserError("no validation loss was a number; try a lower optimizer.lr")
     if metrics.step < max_steps:
         print(f"stopped early, after step {metrics.step} of {max_steps}: the validation loss no longer falls")
-    if before is not None and metrics.step == before.step:
+    elif before is not None and metrics.step == before.step:
         again = typed("resume", str(run_dir))
         print(f"no step was left; for more: python train.py {again} trainer.max_steps={2 * max_steps}")
     report(run_dir, metrics)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ class Summary(callbacks.Checkpoint):
         self.write("completed")
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self.write("interrupted" if isinstance(exception, Interrupted | KeyboardInterrupt) else "failed")
+        with suppress(OSError):  # a full disk, it may be, of which the exception tells
+            self.write("interrupted" if isinstance(exception, Interrupted | KeyboardInterrupt) else "failed")
 
     def write(self, status: str) -> None:
         """Write it, with this status."""
