@@ -65,7 +65,7 @@ def test_a_sweep_over_choices_names_the_keys_that_there_are(command):
 def test_a_run_returns_its_best_bits_per_byte(command, monkeypatch):
     returned = []
     original = run.run
-    monkeypatch.setattr(run, "run", lambda cfg: returned.append(original(cfg)) or returned[-1])
+    monkeypatch.setattr(run, "run", lambda *given: returned.append(original(*given)) or returned[-1])
     assert command(*TINY)[0] == 0
     assert returned == [json.loads(Path("run/summary.json").read_text())["best_val_bits_per_byte"]]
 
