@@ -6,12 +6,18 @@ Flags, not Hydra: text and paths arrive byte for byte as the shell passes them.
 """
 
 import argparse
+import ast
+import json
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tinygpt.errors import UserError
+
+if TYPE_CHECKING:
+    from tinygpt.generation.text import Piece, Sample
 
 Number = TypeVar("Number", int, float)
 
@@ -31,18 +37,39 @@ def number(kind: Callable[[str], Number], rule: str, allowed: Callable[[Number],
     return parse
 
 
+finite = number(float, "a finite number", lambda x: abs(x) < float("inf"))
+above_zero = number(float, "a finite number above 0", lambda x: 0 < x < float("inf"))
+at_most_one = number(float, "at least 0 and at most 1", lambda p: 0 <= p <= 1)
 at_least_one = number(int, "a whole number of at least 1", lambda n: n >= 1)
 at_least_zero = number(int, "a whole number of at least 0", lambda n: n >= 0)
 temperature = number(float, "a number of at least 0", lambda t: 0 <= t < float("inf"))
 share = number(float, "above 0 and at most 1", lambda p: 0 < p <= 1)
 
 
+def bias(text: str) -> tuple[int, float]:
+    """An argparse type: ID=VALUE."""
+    token, _, value = text.partition("=")
+    try:
+        return int(token), float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be ID=VALUE, such as 12=-inf, got {text!r}") from None
+
+
+def escaped(text: str) -> str:
+    r"""The text with \n, \t, \u00e9 and their like as the characters that they stand for."""
+    try:
+        return re.sub(r"\\(?:[abfnrtv\\'\"]|x..|u.{4}|U.{8}|[0-7]{1,3})", lambda m: ast.literal_eval(f"'{m[0]}'"), text)
+    except SyntaxError:
+        raise argparse.ArgumentTypeError(f"has a wrong escape: {text!r}") from None
+
+
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="generate.py",
         description="Continue a prompt with a trained model. The new text alone goes to stdout, all else to stderr.",
-        epilog="A token is drawn after temperature, then top-k, then top-p. A sample ends at the end of a text, or"
-        " after --max-new-tokens. The model sees the last block_size tokens.",
+        epilog="A token is drawn after the repetition, presence and frequency penalties, no-repeat-ngram, the logit"
+        " biases, temperature, top-k, top-p and min-p, in this order; each does nothing by default. A sample ends at a"
+        " stop, at the end of a text, or after --max-new-tokens.",
     )
     p.add_argument(
         "--checkpoint",
@@ -53,6 +80,9 @@ def parser() -> argparse.ArgumentParser:
     text = p.add_mutually_exclusive_group()
     text.add_argument("--prompt", default="", metavar="TEXT", help="what to continue; empty starts a new text")
     text.add_argument("--prompt-file", metavar="FILE", help="read the prompt from a file, or from stdin: -")
+    text.add_argument(
+        "--prompts-file", metavar="FILE", help="many prompts, one a line, continued together; or stdin: -"
+    )
     p.add_argument("--max-new-tokens", type=at_least_one, default=500, metavar="N", help="(default: %(default)s)")
     p.add_argument("--num-samples", type=at_least_one, default=1, metavar="K", help="(default: %(default)s)")
     p.add_argument(
@@ -61,6 +91,62 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--top-k", type=at_least_one, metavar="K", help="draw from the K likeliest tokens alone")
     p.add_argument(
         "--top-p", type=share, default=1.0, metavar="P", help="draw from the likeliest tokens that together reach P"
+    )
+    p.add_argument(
+        "--min-p",
+        type=at_most_one,
+        default=0.0,
+        metavar="P",
+        help="draw from tokens at least P times as likely as the top",
+    )
+    p.add_argument(
+        "--repetition-penalty",
+        type=above_zero,
+        default=1.0,
+        metavar="R",
+        help="above 1: repeat less, the prompt included",
+    )
+    p.add_argument(
+        "--presence-penalty",
+        type=finite,
+        default=0.0,
+        metavar="A",
+        help="subtracted from the logits of new tokens' repeats",
+    )
+    p.add_argument(
+        "--frequency-penalty", type=finite, default=0.0, metavar="A", help="the same, for each time that a token came"
+    )
+    p.add_argument("--no-repeat-ngram", type=at_least_one, metavar="N", help="never say N tokens a second time")
+    p.add_argument(
+        "--logit-bias",
+        type=bias,
+        action="append",
+        default=[],
+        metavar="ID=VALUE",
+        help="added to a token's logit; again",
+    )
+    p.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end a sample before this text; again")
+    p.add_argument(
+        "--stop-escaped",
+        action="append",
+        nargs="?",
+        const=None,
+        default=[],
+        type=escaped,
+        metavar="TEXT",
+        help=r"the same, with \n and other escapes; without TEXT: each --stop has escapes",
+    )
+    p.add_argument("--stop-id", type=at_least_zero, action="append", default=[], metavar="ID", help="end at this token")
+    p.add_argument(
+        "--overflow",
+        choices=["shift", "crop", "stop"],
+        default="shift",
+        help="past block_size: drop the oldest half, or the oldest token each time (slow), or end (default: shift)",
+    )
+    p.add_argument("--stream", action="store_true", help="show the text as it comes")
+    p.add_argument("--json", action="store_true", help="an object a sample and a line, instead of the text")
+    p.add_argument(
+        "--logprobs", type=at_least_zero, default=0, metavar="N", help="with --json: the N likeliest tokens too"
     )
     p.add_argument("--seed", type=at_least_zero, default=0, metavar="S", help="same seed, same text (default: 0)")
     p.add_argument("--no-cache", action="store_true", help="compute the whole window for every token: slow, same text")
@@ -79,37 +165,87 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def read_prompt(name: str) -> str:
+def read(option: str, name: str) -> str:
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         return data.decode("utf-8")
     except OSError as error:
-        raise UserError(f"--prompt-file {name} cannot be read: {error.strerror}") from error
+        raise UserError(f"{option} {name} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"--prompt-file {name} is not UTF-8 text: a wrong byte at offset {error.start}") from error
+        raise UserError(f"{option} {name} is not UTF-8 text: a wrong byte at offset {error.start}") from error
+
+
+def read_prompts(args: argparse.Namespace) -> list[str]:
+    if args.prompts_file is not None:
+        prompts = read("--prompts-file", args.prompts_file).removeprefix("\ufeff").splitlines()
+        if not prompts:
+            raise UserError(f"--prompts-file {args.prompts_file} has no line")
+        return prompts
+    return [read("--prompt-file", args.prompt_file) if args.prompt_file is not None else args.prompt]
 
 
 def main() -> None:
     args = parser().parse_args()
-    prompt = read_prompt(args.prompt_file) if args.prompt_file is not None else args.prompt
+    prompts = read_prompts(args)
+    stops = [escaped(stop) for stop in args.stop] if None in args.stop_escaped else args.stop
 
     import tinygpt
 
     gpt = tinygpt.load(args.checkpoint, device=args.device, unknown=args.unknown)
-    texts = gpt.samples(
-        prompt,
+    pieces = gpt.stream(
+        prompts,
         num_samples=args.num_samples,
         max_new_tokens=args.max_new_tokens,
+        stop=[*stops, *filter(None, args.stop_escaped)],
+        stop_ids=args.stop_id,
+        overflow=args.overflow,
+        seed=args.seed,
+        use_cache=not args.no_cache,
+        n_top=args.logprobs,
         temperature=args.temperature,
         top_k=args.top_k,
         top_p=args.top_p,
-        seed=args.seed,
-        use_cache=not args.no_cache,
+        min_p=args.min_p,
+        repetition_penalty=args.repetition_penalty,
+        presence_penalty=args.presence_penalty,
+        frequency_penalty=args.frequency_penalty,
+        no_repeat_ngram=args.no_repeat_ngram,
+        logit_bias=dict(args.logit_bias),
     )
-    for i, text in enumerate(texts):
-        if len(texts) > 1:
-            print(f"--- {i + 1}/{len(texts)} ---", file=sys.stderr, flush=True)
-        print(text, flush=True)
+    show(pieces, len(prompts) * args.num_samples, stream=args.stream and not args.json, as_json=args.json)
+
+
+def show(pieces: "Iterator[Piece]", n: int, *, stream: bool, as_json: bool) -> None:
+    """Samples in their order: whole, as objects, or as they come; after Ctrl-C what there is of them."""
+    waiting = [""] * n  # text that is not shown yet
+    samples: dict[int, Sample] = {}
+    current, begun = 0, -1
+
+    def put(i: int, end: bool) -> None:
+        nonlocal begun
+        if n > 1 and begun < i and not as_json:
+            print(f"--- {i + 1}/{n} ---", file=sys.stderr, flush=True)
+        begun = i
+        if as_json:
+            print(json.dumps(vars(samples[i])), flush=True)
+        else:
+            print(waiting[i], end="\n" if end else "", flush=True)
+            waiting[i] = ""
+
+    try:
+        for number, text, samples[number] in pieces:
+            waiting[number] += text
+            while current in samples and (stream or samples[current].finish_reason):
+                ended = samples[current].finish_reason is not None
+                put(current, ended)
+                if not ended:
+                    break
+                current += 1
+    except KeyboardInterrupt:
+        for i in range(current, n):
+            if i in samples:
+                put(i, end=True)
+        raise
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """`python generate.py` as a user types it."""
 
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,27 @@ import torch
 import generate
 import tinygpt
 from tests.conftest import save
+from tinygpt.generation.decoding import Decoder
 from tinygpt.model import GPT2
 
 ROOT = Path(__file__).parents[1]
+EACH = [
+    "--temperature=0",
+    "--temperature=5",
+    "--top-k=1",
+    "--top-p=0.01",
+    "--min-p=0.9",
+    "--seed=9",
+    "--repetition-penalty=9",
+    "--presence-penalty=9",
+    "--frequency-penalty=9",
+    "--no-repeat-ngram=2",
+    "--logit-bias=0=9",
+    "--stop=a",
+    "--stop-id=0",
+    "--overflow=stop",
+    "--overflow=crop",
+]
 
 
 @pytest.fixture
@@ -43,20 +62,84 @@ def test_the_newest_run_is_sampled_and_stdout_holds_the_new_text_alone(command, 
 
 def test_every_setting_reaches_the_sampler(command, run_dir: Path):
     words = (
-        "--checkpoint runs/one --prompt ab --max-new-tokens 7 --num-samples 3 --temperature 1.3 --top-k 4 --top-p 0.9"
+        "--checkpoint runs/one --prompt ab --max-new-tokens 17 --num-samples 3 --temperature 1.3 --top-k 9 --top-p 0.9"
+        " --min-p 0.01 --repetition-penalty 1.2 --presence-penalty 0.1 --frequency-penalty 0.2 --no-repeat-ngram 3"
+        " --logit-bias 2=0.5 --logit-bias 3=-inf --stop gh --stop fed --stop-id 7 --overflow crop --seed 5"
+        " --no-cache --device cpu --unknown skip"
     )
-    out, err = command(*words.split(), "--seed", "5", "--no-cache", "--device", "cpu", "--unknown", "skip")
-    samples = tinygpt.load(run_dir).samples(
-        "ab", max_new_tokens=7, num_samples=3, temperature=1.3, top_k=4, top_p=0.9, seed=5
-    )
+    out, err = command(*words.split())
+    settings = {"max_new_tokens": 17, "num_samples": 3, "temperature": 1.3, "top_k": 9, "top_p": 0.9, "min_p": 0.01}
+    settings |= {"repetition_penalty": 1.2, "presence_penalty": 0.1, "frequency_penalty": 0.2, "no_repeat_ngram": 3}
+    settings |= {"logit_bias": {2: 0.5, 3: -float("inf")}, "stop": ["gh", "fed"], "stop_ids": [7], "overflow": "crop"}
+    samples = tinygpt.load(run_dir).samples("ab", seed=5, **settings)
     assert out == "".join(f"{sample}\n" for sample in samples)
     assert err == "--- 1/3 ---\n--- 2/3 ---\n--- 3/3 ---\n"
+    assert command(*words.split(), "--stream") == (out, err)
 
 
-@pytest.mark.parametrize("flag", ["--temperature=0", "--temperature=5", "--top-k=1", "--top-p=0.01", "--seed=9"])
+@pytest.mark.parametrize("flag", EACH)
 def test_each_setting_changes_the_text(command, run_dir: Path, flag: str):
-    words = ("--prompt", "abc", "--max-new-tokens", "30")
+    words = ("--prompt", "abc", "--max-new-tokens", "30", "--logit-bias=9=-inf", "--logit-bias=10=-inf")
     assert command(*words, flag) != command(*words)
+
+
+def test_an_object_a_line_tells_all_of_a_sample(command, run_dir: Path):
+    words = ("--prompt", "ab", "--max-new-tokens", "12", "--num-samples", "2", "--json", "--logprobs", "2")
+    out, err = command(*words, "--stop", "c")
+    assert err == ""
+    samples = [json.loads(line) for line in out.splitlines()]
+    expected = tinygpt.load(run_dir).complete(["ab"], max_new_tokens=12, num_samples=2, n_top=2, stop=["c"])
+    for ours, theirs in zip(samples, expected, strict=True):
+        assert list(ours) == ["prompt", "text", "tokens", "logprobs", "top_logprobs", "finish_reason"]
+        assert ours == json.loads(json.dumps(vars(theirs)))
+        assert ours["finish_reason"] in ("stop", "length", "eos")
+
+
+def test_many_prompts_come_from_the_lines_of_a_file(command, run_dir: Path, monkeypatch):
+    Path("prompts.txt").write_bytes(b"ab\r\n\nabcdefghi\n")
+    words = ("--prompts-file", "prompts.txt", "--max-new-tokens", "9", "--json")
+    samples = [json.loads(line) for line in command(*words)[0].splitlines()]
+    assert [sample["prompt"] for sample in samples] == ["ab", "", "abcdefghi"]
+    gpt = tinygpt.load(run_dir)
+    assert [sample["text"] for sample in samples] == [
+        gpt.generate(p, max_new_tokens=9) for p in ("ab", "", "abcdefghi")
+    ]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"ab")))
+    assert len(command("--prompts-file", "-", "--max-new-tokens", "9")[0].splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [["--stop-escaped", r"b\x63"], ["--stop", r"b\u0063", "--stop-escaped"]])
+def test_stops_may_be_written_with_escapes(command, run_dir: Path, words: list[str]):
+    base = ("--prompt", "ab", "--max-new-tokens", "60", "--logit-bias", "1=2", "--logit-bias", "2=2")
+    assert command(*base, *words) == command(*base, "--stop", "bc") != command(*base)
+    assert command(*base, "--stop", r"b\x63") == command(*base)
+
+
+def test_escapes_are_those_of_python_and_everything_else_stays():
+    assert generate.escaped(r"\n\t\\ \u674e é \d %") == "\n\t\\ 李 é \\d %"
+
+
+def test_ctrl_c_keeps_what_there_is_and_ends_cleanly(command, run_dir: Path, monkeypatch, capsys):
+    calls = []
+    original = Decoder.step
+
+    def step(self):
+        calls.append(1)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return original(self)
+
+    words = ("--prompt", "abc", "--max-new-tokens", "30", "--logit-bias", "9=-inf", "--logit-bias", "10=-inf")
+    whole, _ = command(*words)
+    for more in ([], ["--stream"], ["--json"]):
+        calls.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(Decoder, "step", step)
+            with pytest.raises(KeyboardInterrupt):
+                command(*words, *more)
+        out = capsys.readouterr().out
+        text = json.loads(out)["text"] + "\n" if more == ["--json"] else out
+        assert text == whole[:4] + "\n"
 
 
 def test_a_prompt_comes_from_a_file_or_from_stdin_byte_for_byte(command, run_dir: Path, monkeypatch):
@@ -90,6 +173,12 @@ def test_any_prompt_arrives_as_it_was_typed(command, run_dir: Path, monkeypatch,
         (["--prompt", "a", "--prompt-file", "b"], "not allowed with argument"),
         (["--device", "abacus"], "invalid choice: 'abacus'"),
         (["--nothing"], "unrecognized arguments: --nothing"),
+        (["--min-p", "2"], "must be at least 0 and at most 1, got '2'"),
+        (["--repetition-penalty", "0"], "must be a finite number above 0, got '0'"),
+        (["--presence-penalty", "inf"], "must be a finite number, got 'inf'"),
+        (["--logit-bias", "a=b"], "must be ID=VALUE, such as 12=-inf, got 'a=b'"),
+        (["--overflow", "wrap"], "invalid choice: 'wrap'"),
+        (["--stop-escaped", r"\xzz"], "has a wrong escape: '\\\\xzz'"),
     ],
 )
 def test_a_wrong_command_line_exits_with_2(command, run_dir: Path, capsys, words: list[str], message: str):
@@ -111,6 +200,9 @@ def test_a_mistake_is_one_line_on_stderr_and_exits_with_1(run_dir: Path, tmp_pat
         (["--prompt", "é"], "'é' is not in the vocabulary of 9 characters"),
         (["--checkpoint", "bad.ckpt"], "bad.ckpt is not a tinygpt checkpoint"),
         (["--checkpoint", "nowhere"], "there is no checkpoint nowhere"),
+        (["--prompts-file", "nowhere.txt"], "--prompts-file nowhere.txt cannot be read: No such file or directory"),
+        (["--stop", ""], "a stop must not be empty"),
+        (["--logit-bias", "99=1"], "logit_bias names the id 99; ids are 0 to 10"),
         (["--prompt-file", "nowhere.txt"], "--prompt-file nowhere.txt cannot be read: No such file or directory"),
     ):
         result = shell(*words, cwd=tmp_path)

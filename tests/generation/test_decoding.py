@@ -2,10 +2,9 @@ import pytest
 import torch
 
 from tinygpt.generation.cache import KVCache
-from tinygpt.generation.decoding import generate
+from tinygpt.generation.decoding import Decoder
+from tinygpt.generation.sampling import Sampling
 from tinygpt.model import GPT
-
-NEVER = -1  # an end of text that no token is
 
 
 @pytest.fixture
@@ -58,54 +57,112 @@ def test_a_cache_has_room_for_block_size_tokens(gpt: GPT):
         gpt(torch.zeros(1, 1, dtype=torch.int64), cache=cache)
 
 
-def uncached_greedy(gpt: GPT, prompt: list[int], n: int) -> list[int]:
-    """The slow, obvious version: the whole model on the last block_size tokens, for each token."""
-    ids = list(prompt)
+def decode(gpt: GPT, *prompts: list[int], n: int = 12, greedy: bool = False, **settings) -> list[list[int]]:
+    if greedy:
+        settings["sampling"] = Sampling(temperature=0)
+    decoder = Decoder(gpt, prompts, **settings)
+    rows: list[list[int]] = [[] for _ in range(len(prompts) * settings.get("num_samples", 1))]
     for _ in range(n):
-        ids.append(int(gpt(torch.tensor([ids[-8:]]))[0, -1].argmax()))
+        for drawn in decoder.step():
+            rows[drawn.row].append(drawn.token)
+    return rows
+
+
+def uncached(gpt: GPT, prompt: list[int], n: int, overflow: str) -> list[int]:
+    """The slow, obvious version: the whole model on all that is seen, for each token; block_size is 8."""
+    ids, begin = list(prompt), max(0, len(prompt) - 8)
+    for _ in range(n):
+        if len(ids) - begin > 8:
+            if overflow == "stop":
+                break
+            begin = len(ids) - (8 if overflow == "crop" else 4)
+        ids.append(int(gpt(torch.tensor([ids[begin:]]))[0, -1].argmax()))
     return ids[len(prompt) :]
 
 
-@pytest.mark.parametrize("prompt", [[1], [1, 2, 3], list(range(8)), [i % 11 for i in range(13)]])
+PROMPTS = [[1], [1, 2, 3], list(range(8)), [i % 11 for i in range(13)]]
+
+
 @pytest.mark.parametrize("use_cache", [True, False])
-def test_greedy_decoding_equals_the_uncached_model_also_past_block_size(gpt: GPT, prompt, use_cache: bool):
-    rows = generate(gpt, torch.tensor(prompt), max_new_tokens=20, end_of_text=NEVER, temperature=0, use_cache=use_cache)
-    assert rows == [uncached_greedy(gpt, prompt, 20)]
+@pytest.mark.parametrize("overflow", ["shift", "crop", "stop"])
+def test_greedy_decoding_equals_the_uncached_model_also_past_block_size(gpt: GPT, overflow, use_cache: bool):
+    for prompt in PROMPTS:
+        rows = decode(gpt, prompt, n=20, greedy=True, overflow=overflow, use_cache=use_cache)
+        assert rows == [uncached(gpt, prompt, 20, overflow)]
 
 
-def sample(gpt: GPT, **settings) -> list[list[int]]:
-    defaults = {"max_new_tokens": 12, "end_of_text": NEVER}
-    return generate(gpt, torch.tensor([1, 2]), **defaults | settings)
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("overflow", ["shift", "crop", "stop"])
+def test_prompts_of_any_lengths_together_give_what_each_gives_alone(gpt: GPT, overflow, use_cache: bool):
+    together = decode(gpt, *PROMPTS, n=20, greedy=True, overflow=overflow, use_cache=use_cache)
+    assert together == [uncached(gpt, prompt, 20, overflow) for prompt in PROMPTS]
+
+
+def test_shifting_costs_a_prefill_in_half_a_window_and_a_token_otherwise(gpt: GPT):
+    lengths = []
+    hook = gpt.register_forward_pre_hook(lambda _, args: lengths.append(args[0].shape[1]))
+    decode(gpt, [1, 2, 3], n=20)
+    hook.remove()
+    assert lengths == [3, 1, 1, 1, 1, 1, *[4, 1, 1, 1, 1] * 2, 4, 1, 1, 1]
+
+
+def test_samples_of_a_prompt_share_its_prefill(gpt: GPT):
+    shapes = []
+    hook = gpt.register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0].shape)))
+    decode(gpt, [1, 2, 3], [4, 5], n=2, num_samples=5)
+    hook.remove()
+    assert shapes == [(2, 3), (10, 1)]
+
+
+def test_a_row_that_has_ended_costs_nothing_and_changes_no_other(gpt: GPT):
+    alone = [uncached(gpt, prompt, 12, "shift") for prompt in PROMPTS]
+    decoder = Decoder(gpt, PROMPTS, sampling=Sampling(temperature=0))
+    rows: list[list[int]] = [[] for _ in PROMPTS]
+    shapes = []
+    hook = gpt.register_forward_pre_hook(lambda _, args: shapes.append(args[0].shape[0]))
+    for i in range(12):
+        for drawn in decoder.step():
+            rows[drawn.row].append(drawn.token)
+        if i in (2, 5, 8):
+            decoder.finish([{2: 3, 5: 1, 8: 2}[i]])
+    hook.remove()
+    assert rows == [alone[0], alone[1][:6], alone[2][:9], alone[3][:3]]
+    assert shapes == [4] * 3 + [3] * 3 + [2] * 3 + [1] * 3
+
+
+def test_a_full_row_is_named(gpt: GPT):
+    decoder = Decoder(gpt, [[1, 2], list(range(8))], overflow="stop")
+    assert [drawn.row for drawn in decoder.step()] == [0, 1]
+    assert decoder.full == set()
+    assert [drawn.row for drawn in decoder.step()] == [0]
+    assert decoder.full == {1}
 
 
 def test_one_seed_is_one_text_whatever_else_is_sampled(gpt: GPT):
-    five = sample(gpt, num_samples=5, seed=3)
-    assert sample(gpt, num_samples=5, seed=3) == five
-    assert sample(gpt, num_samples=2, seed=3) == five[:2]
-    assert sample(gpt, num_samples=5, seed=4) != five
-    assert sample(gpt, num_samples=5, seed=3, use_cache=False) == five
-    assert sample(gpt, num_samples=5, seed=3, max_new_tokens=4) == [row[:4] for row in five]
+    five = decode(gpt, [1, 2], num_samples=5, seed=3)
+    assert decode(gpt, [1, 2], num_samples=5, seed=3) == five
+    assert decode(gpt, [1, 2], num_samples=2, seed=3) == five[:2]
+    assert decode(gpt, [1, 2], num_samples=5, seed=4) != five
+    assert decode(gpt, [1, 2], num_samples=5, seed=3, use_cache=False) == five
+    assert decode(gpt, [5], [1, 2], [1, 2, 3], seed=3)[1] == five[0]
 
 
 def test_samples_of_one_prompt_differ_from_their_first_token_on(gpt: GPT):
-    assert len({row[0] for row in sample(gpt, num_samples=20)}) > 3
+    assert len({row[0] for row in decode(gpt, [1, 2], num_samples=20)}) > 3
 
 
-def test_a_sample_ends_at_the_end_of_text_and_leaves_it_out(gpt: GPT):
-    free = sample(gpt, num_samples=30)
-    ended = sample(gpt, num_samples=30, end_of_text=5)
-    assert ended == [row[: row.index(5)] if 5 in row else row for row in free]
-    assert {len(row) for row in ended} > {12, 1}
-
-
-def test_decoding_stops_when_every_sample_has_ended(gpt: GPT):
-    calls = []
-    hook = gpt.register_forward_hook(lambda *_: calls.append(1))
-    greedy = uncached_greedy(gpt, [1, 2], 12)
-    calls.clear()
-    assert sample(gpt, num_samples=3, temperature=0, end_of_text=greedy[4]) == [greedy[: greedy.index(greedy[4])]] * 3
-    assert len(calls) == greedy.index(greedy[4]) + 1
-    hook.remove()
+def test_log_probabilities_are_the_models_own_whatever_the_sampling(gpt: GPT):
+    sampling = Sampling(temperature=0.3, top_k=3, repetition_penalty=1.4)
+    decoder = Decoder(gpt, [[1, 2, 3]], sampling=sampling, n_top=4)
+    ids = [1, 2, 3]
+    for _ in range(4):
+        (drawn,) = decoder.step()
+        logprobs = gpt(torch.tensor([ids]))[0, -1].log_softmax(dim=-1)
+        assert drawn.logprob == pytest.approx(logprobs[drawn.token].item(), abs=1e-5)
+        best = logprobs.topk(4)
+        assert [token for token, _ in drawn.top] == best.indices.tolist()
+        assert [logprob for _, logprob in drawn.top] == pytest.approx(best.values.tolist(), abs=1e-5)
+        ids.append(drawn.token)
 
 
 def test_the_cache_has_the_dtype_of_the_keys_also_under_autocast(gpt: GPT):
@@ -121,16 +178,12 @@ def test_the_cache_has_the_dtype_of_the_keys_also_under_autocast(gpt: GPT):
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("prompts", "settings", "words"),
     [
-        ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
-        ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0"),
-        ({"top_k": 0}, "top_k must be at least 1, got 0"),
-        ({"temperature": -1.0}, "temperature must be at least 0, got -1.0"),
-        ({"temperature": float("nan")}, "temperature must be at least 0, got nan"),
-        ({"top_p": 0.0}, "top_p must be above 0 and at most 1, got 0.0"),
+        ([[1]], {"num_samples": 0}, "num_samples must be at least 1, got 0"),
+        ([[1], []], {}, "a prompt must have at least one token"),
     ],
 )
-def test_settings_out_of_range_are_refused(gpt: GPT, settings: dict, words: str):
+def test_settings_out_of_range_are_refused(gpt: GPT, prompts, settings: dict, words: str):
     with pytest.raises(ValueError, match=words):
-        sample(gpt, **settings)
+        Decoder(gpt, prompts, **settings)

@@ -37,3 +37,9 @@ class KVCache:
     def length(self) -> int:
         """Tokens stored so far."""
         return self.layers[0].length
+
+    def select(self, rows: list[int]) -> None:
+        """Keep these rows of the batch, in this order; one may come several times."""
+        for layer in self.layers:
+            index = torch.tensor(rows, device=layer.k.device)
+            layer.k, layer.v = layer.k[index], layer.v[index]

@@ -1,64 +1,108 @@
 """From the logits of the next token to the next token."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
 import torch
 from torch import Tensor
 
-ROUNDING = 1e-6  # probabilities that sum to p on paper reach it
+from tinygpt.generation.samplers.bias import logit_bias
+from tinygpt.generation.samplers.frequency import frequency_penalty
+from tinygpt.generation.samplers.min_p import keep_min_p
+from tinygpt.generation.samplers.no_repeat import no_repeat_ngram
+from tinygpt.generation.samplers.presence import presence_penalty
+from tinygpt.generation.samplers.repetition import repetition_penalty
+from tinygpt.generation.samplers.top_k import keep_top_k
+from tinygpt.generation.samplers.top_p import keep_top_p
 
 
-def keep_top_k(logits: Tensor, k: int) -> Tensor:
-    """The k largest logits of each row, -inf elsewhere; (B, V) → (B, V). Exactly k stay, ties or not; k > V keeps all.
-
-    Source: Fan et al., 2018, section 5.4.
-    """
-    kept = logits.topk(min(k, logits.shape[-1]), dim=-1).indices
-    return torch.full_like(logits, -torch.inf).scatter(-1, kept, logits.gather(-1, kept))
-
-
-def keep_top_p(logits: Tensor, p: float) -> Tensor:
-    """The most probable tokens whose probabilities together reach p, -inf elsewhere; (B, V) → (B, V).
-
-    The token that crosses p stays, so one always does.
-
-    Source: Holtzman et al., 2020, section 3.1.
-    """
-    ordered, order = logits.sort(dim=-1, descending=True, stable=True)
-    together = ordered.softmax(dim=-1).cumsum(dim=-1)
-    reached = together[:, :-1] >= p - ROUNDING  # by a token, so that those after it go
-    beyond = torch.cat([torch.zeros_like(reached[:, :1]), reached], dim=-1)
-    return torch.empty_like(logits).scatter(-1, order, ordered.masked_fill(beyond, -torch.inf))
-
-
-def next_token(
-    logits: Tensor, uniform: Tensor, *, temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0
-) -> Tensor:
-    """Draw one token a row: temperature, then top-k, then top-p, then the draw.
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How the next token is drawn. The samplers act in the order of these fields; each default changes nothing.
 
     Args:
-        logits: (B, V), the model's.
-        uniform: (B,) float64 in [0, 1), one random number a row: the draw inverts the cumulative distribution, so a
-            row's token depends on its own logits and number alone.
-        temperature: divides the logits; 0 takes the largest, without chance.
-        top_k: keep the k most probable tokens; None keeps all.
-        top_p: keep the most probable tokens that together reach p; 1 keeps all.
-
-    Returns:
-        (B,) int64, on the CPU, where the draw is the same for every device.
+        repetition_penalty: above 0; see `repetition_penalty`, and so on.
+        presence_penalty: any number.
+        frequency_penalty: any number.
+        no_repeat_ngram: at least 1; None: off.
+        logit_bias: what is added to which id's logit.
+        temperature: divides the logits; 0 takes the largest, without chance and without what follows.
+        top_k: at least 1; None: off.
+        top_p: above 0 and at most 1.
+        min_p: at least 0 and at most 1.
 
     Raises:
-        ValueError: a logit is NaN or infinite.
+        ValueError: one is out of its range.
     """
-    if not torch.isfinite(logits).all():
-        raise ValueError("the model's logits are not finite: its weights are damaged or have diverged")
-    if temperature == 0:
-        return logits.argmax(dim=-1).cpu()
-    logits = logits.cpu().double()
-    logits = (logits - logits.amax(dim=-1, keepdim=True)) / temperature  # the largest is 0: nothing overflows
-    if top_k is not None:
-        logits = keep_top_k(logits, top_k)
-    if top_p < 1:
-        logits = keep_top_p(logits, top_p)
-    cumulative = logits.softmax(dim=-1).cumsum(dim=-1)  # (B, V)
-    drawn = uniform[:, None] * cumulative[:, -1:]
-    # The first token whose cumulative probability exceeds the number: never one of probability 0.
-    return torch.searchsorted(cumulative, drawn, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    no_repeat_ngram: int | None = None
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, allowed, rule in (
+            ("repetition_penalty", 0 < self.repetition_penalty < inf, "above 0 and finite"),
+            ("presence_penalty", -inf < self.presence_penalty < inf, "finite"),
+            ("frequency_penalty", -inf < self.frequency_penalty < inf, "finite"),
+            ("no_repeat_ngram", self.no_repeat_ngram is None or self.no_repeat_ngram >= 1, "at least 1"),
+            ("logit_bias", all(value < inf for value in self.logit_bias.values()), "numbers below infinity"),
+            ("temperature", 0 <= self.temperature < inf, "at least 0 and finite"),
+            ("top_k", self.top_k is None or self.top_k >= 1, "at least 1"),
+            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
+            ("min_p", 0 <= self.min_p <= 1, "at least 0 and at most 1"),
+        ):
+            if not allowed:
+                raise ValueError(f"{name} must be {rule}, got {getattr(self, name)}")
+
+    def next_token(
+        self, logits: Tensor, uniform: Tensor, prompts: Sequence[Sequence[int]], new: Sequence[Sequence[int]]
+    ) -> Tensor:
+        """Draw one token a row.
+
+        Args:
+            logits: (B, V), finite.
+            uniform: (B,) float64 on the CPU, in [0, 1): the draw inverts the cumulative probability there, so a row's
+                token depends on its own number alone.
+            prompts: each row's prompt.
+            new: what each row has drawn so far.
+
+        Returns:
+            (B,) int64, on the CPU, where the draw is the same for every device.
+
+        Raises:
+            ValueError: a logit is NaN or infinite.
+        """
+        if not torch.isfinite(logits).all():
+            raise ValueError("the model's logits are not finite: its weights are damaged or have diverged")
+        logits = logits.cpu().double()
+        if self.repetition_penalty != 1 or self.no_repeat_ngram is not None:
+            seen = [[*prompt, *drawn] for prompt, drawn in zip(prompts, new, strict=True)]
+            logits = repetition_penalty(logits, seen, self.repetition_penalty)
+        if self.presence_penalty:
+            logits = presence_penalty(logits, new, self.presence_penalty)
+        if self.frequency_penalty:
+            logits = frequency_penalty(logits, new, self.frequency_penalty)
+        if self.no_repeat_ngram is not None:
+            logits = no_repeat_ngram(logits, seen, self.no_repeat_ngram)
+        if self.logit_bias:
+            logits = logit_bias(logits, self.logit_bias)
+        if self.temperature == 0:
+            return logits.argmax(dim=-1)
+        logits = (logits - logits.amax(dim=-1, keepdim=True)) / self.temperature  # the largest is 0: nothing overflows
+        if self.top_k is not None:
+            logits = keep_top_k(logits, self.top_k)
+        if self.top_p < 1:
+            logits = keep_top_p(logits, self.top_p)
+        if self.min_p > 0:
+            logits = keep_min_p(logits, self.min_p)
+        cumulative = logits.softmax(dim=-1).cumsum(dim=-1)  # (B, V)
+        drawn = uniform[:, None] * cumulative[:, -1:]
+        # The first token whose cumulative probability exceeds the number: never one of probability 0.
+        return torch.searchsorted(cumulative, drawn, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)

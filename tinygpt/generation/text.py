@@ -1,14 +1,45 @@
 """A model and its tokenizer together: text in, text out."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, Literal, NamedTuple
 
 from tinygpt import checkpoint, hardware
-from tinygpt.generation.decoding import generate
+from tinygpt.generation.decoding import Decoder, Overflow
+from tinygpt.generation.sampling import Sampling
+from tinygpt.generation.streaming import IncrementalDecoder, StopWatch
 from tinygpt.model.gpt import GPT
 from tinygpt.tokenizers import Tokenizer, Unknown
+
+
+@dataclass
+class Sample:
+    """A continuation of a prompt.
+
+    Attributes:
+        prompt: the text that it continues.
+        text: without the prompt, and without the stop that ended it.
+        tokens: the ids that were drawn, but for the end of a text; those of a stop are among them.
+        logprobs: of each, under the model itself, before any sampler.
+        top_logprobs: for each the likeliest ids and their log-probabilities; empty unless asked for.
+        finish_reason: "stop", at a stop; "eos", at the end of a text; "length", where there was no more room.
+    """
+
+    prompt: str
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
+    finish_reason: Literal["stop", "eos", "length"] | None = None
+
+
+class Piece(NamedTuple):
+    """Some more text of a sample; with its last piece `sample.finish_reason` is set."""
+
+    number: int
+    text: str
+    sample: Sample
 
 
 class TextGenerator:
@@ -23,41 +54,99 @@ class TextGenerator:
         self.model = model
         self.tokenizer = tokenizer
 
-    def samples(
+    def stream(
         self,
-        prompt: str = "",
+        prompts: Sequence[str],
         *,
         num_samples: int = 1,
         max_new_tokens: int = 256,
-        temperature: float = 0.8,
-        top_k: int | None = None,
-        top_p: float = 1.0,
+        stop: Sequence[str] = (),
+        stop_ids: Sequence[int] = (),
+        overflow: Overflow = "shift",
         seed: int = 0,
         use_cache: bool = True,
-    ) -> list[str]:
-        """Continuations of a prompt, without it; an empty prompt starts a new document.
+        n_top: int = 0,
+        temperature: float = 0.8,
+        **sampling: Any,
+    ) -> Iterator[Piece]:
+        """Text as it comes, of all prompts together: never half a character, and nothing of a stop.
+
+        Args:
+            prompts: an empty one starts a new document.
+            num_samples: continuations of each prompt, numbered one after the other.
+            max_new_tokens: how many tokens to add at most, at least 1.
+            stop: strings that end a sample.
+            stop_ids: ids that end one.
+            overflow, seed, use_cache, n_top: see `Decoder`.
+            temperature, sampling: see `Sampling`.
 
         Raises:
             ValueError: an argument is out of its range.
-            UserError: the prompt holds what the tokenizer does not know.
+            UserError: a prompt holds what the tokenizer does not know.
         """
-        ids = self.tokenizer.encode(prompt)
-        rows = generate(
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+        end_of_text = self.tokenizer.end_of_text
+        ids = [self.tokenizer.encode(prompt).tolist() or [end_of_text] for prompt in prompts]
+        decoder = Decoder(
             self.model,
-            torch.tensor(ids.tolist() or [self.tokenizer.end_of_text]),
-            max_new_tokens=max_new_tokens,
-            end_of_text=self.tokenizer.end_of_text,
+            ids,
             num_samples=num_samples,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
+            sampling=Sampling(temperature=temperature, **sampling),
+            overflow=overflow,
             seed=seed,
             use_cache=use_cache,
+            n_top=n_top,
         )
-        return [self.tokenizer.decode(row) for row in rows]
+        samples = [Sample(prompt) for prompt in prompts for _ in range(num_samples)]
+        texts = [IncrementalDecoder(self.tokenizer) for _ in samples]
+        watches = [StopWatch(stop) for _ in samples]
+        running = set(range(len(samples)))
+
+        def end(i: int, reason: Literal["stop", "eos", "length"]) -> Piece:
+            text = watches[i].add(texts[i].flush())
+            text += watches[i].flush()
+            samples[i].finish_reason = "stop" if watches[i].stopped else reason
+            samples[i].text += text
+            running.discard(i)
+            return Piece(i, text, samples[i])
+
+        while running:
+            decoder.finish(set(range(len(samples))) - running)
+            drawn = decoder.step()
+            for i in sorted(decoder.full & running):
+                yield end(i, "length")
+            for i, token, logprob, top in drawn:
+                if token == end_of_text:
+                    yield end(i, "eos")
+                    continue
+                sample = samples[i]
+                sample.tokens.append(token)
+                sample.logprobs.append(logprob)
+                if n_top:
+                    sample.top_logprobs.append(top)
+                if token in stop_ids:
+                    yield end(i, "stop")
+                    continue
+                text = watches[i].add(texts[i].add(token))
+                sample.text += text
+                if watches[i].stopped or len(sample.tokens) == max_new_tokens:
+                    last = end(i, "length")
+                    yield last._replace(text=text + last.text)
+                else:
+                    yield Piece(i, text, sample)
+
+    def complete(self, prompts: Sequence[str], **settings: Any) -> list[Sample]:
+        """Continuations of prompts, in their order; the settings are those of `stream`."""
+        finished = {piece.number: piece.sample for piece in self.stream(prompts, **settings)}
+        return [finished[i] for i in sorted(finished)]
+
+    def samples(self, prompt: str = "", **settings: Any) -> list[str]:
+        """Texts that continue one prompt; the settings are those of `stream`."""
+        return [sample.text for sample in self.complete([prompt], **settings)]
 
     def generate(self, prompt: str = "", **settings: Any) -> str:
-        """One continuation; the settings are those of `samples`."""
+        """One continuation; the settings are those of `stream`."""
         return self.samples(prompt, **settings)[0]
 
 
