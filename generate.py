@@ -7,17 +7,18 @@ Flags, not Hydra: text and paths arrive byte for byte as the shell passes them.
 
 import argparse
 import ast
+import contextlib
 import json
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tinygpt.errors import UserError
 
 if TYPE_CHECKING:
-    from tinygpt.generation.text import Piece, Sample
+    from tinygpt.generation.text import Piece, Sample, TextGenerator
 
 Number = TypeVar("Number", int, float)
 
@@ -82,6 +83,12 @@ def parser() -> argparse.ArgumentParser:
     text.add_argument("--prompt-file", metavar="FILE", help="read the prompt from a file, or from stdin: -")
     text.add_argument(
         "--prompts-file", metavar="FILE", help="many prompts, one a line, continued together; or stdin: -"
+    )
+    text.add_argument(
+        "--interactive", action="store_true", help="write a text in turns with the model; /help helps there"
+    )
+    text.add_argument(
+        "--score", metavar="FILE", help="say how well the model foretells a text, or stdin: -, and sample nothing"
     )
     p.add_argument("--max-new-tokens", type=at_least_one, default=500, metavar="N", help="(default: %(default)s)")
     p.add_argument("--num-samples", type=at_least_one, default=1, metavar="K", help="(default: %(default)s)")
@@ -184,35 +191,86 @@ def read_prompts(args: argparse.Namespace) -> list[str]:
     return [read("--prompt-file", args.prompt_file) if args.prompt_file is not None else args.prompt]
 
 
+def print_score(gpt: "TextGenerator", text: str, as_json: bool) -> None:
+    """Windows end to end, as in validation; and windows that overlap by half."""
+    size = gpt.model.block_size
+    stride = max(1, size // 2)
+    whole, sliding = gpt.score(text), gpt.score(text, stride)
+    if as_json:
+        protocol = f"windows of {size} tokens, end to end"
+        print(json.dumps(whole._asdict() | {"protocol": protocol, "sliding": sliding._asdict() | {"stride": stride}}))
+        return
+    for name, found in ((f"windows of {size} tokens, end to end", whole), (f"sliding by {stride} tokens", sliding)):
+        bits = "" if found.bits_per_byte is None else f", {found.bits_per_byte:.4f} bits per byte"
+        print(f"{name}: loss {found.loss:.4f} nats a token, perplexity {found.perplexity:.3f}{bits}")
+
+
 def main() -> None:
     args = parser().parse_args()
+    if args.score is not None:
+        text = read("--score", args.score)
+
+        import tinygpt
+
+        print_score(tinygpt.load(args.checkpoint, device=args.device, unknown=args.unknown), text, args.json)
+        return
     prompts = read_prompts(args)
     stops = [escaped(stop) for stop in args.stop] if None in args.stop_escaped else args.stop
 
     import tinygpt
 
     gpt = tinygpt.load(args.checkpoint, device=args.device, unknown=args.unknown)
-    pieces = gpt.stream(
-        prompts,
-        num_samples=args.num_samples,
-        max_new_tokens=args.max_new_tokens,
-        stop=[*stops, *filter(None, args.stop_escaped)],
-        stop_ids=args.stop_id,
-        overflow=args.overflow,
-        seed=args.seed,
-        use_cache=not args.no_cache,
-        n_top=args.logprobs,
-        temperature=args.temperature,
-        top_k=args.top_k,
-        top_p=args.top_p,
-        min_p=args.min_p,
-        repetition_penalty=args.repetition_penalty,
-        presence_penalty=args.presence_penalty,
-        frequency_penalty=args.frequency_penalty,
-        no_repeat_ngram=args.no_repeat_ngram,
-        logit_bias=dict(args.logit_bias),
-    )
+    settings = {
+        "max_new_tokens": args.max_new_tokens,
+        "stop": [*stops, *filter(None, args.stop_escaped)],
+        "stop_ids": args.stop_id,
+        "overflow": args.overflow,
+        "seed": args.seed,
+        "use_cache": not args.no_cache,
+        "temperature": args.temperature,
+        "top_k": args.top_k,
+        "top_p": args.top_p,
+        "min_p": args.min_p,
+        "repetition_penalty": args.repetition_penalty,
+        "presence_penalty": args.presence_penalty,
+        "frequency_penalty": args.frequency_penalty,
+        "no_repeat_ngram": args.no_repeat_ngram,
+        "logit_bias": dict(args.logit_bias),
+    }
+    if args.interactive:
+        talk(gpt, settings)
+        return
+    pieces = gpt.stream(prompts, num_samples=args.num_samples, n_top=args.logprobs, **settings)
     show(pieces, len(prompts) * args.num_samples, stream=args.stream and not args.json, as_json=args.json)
+
+
+def talk(gpt: "TextGenerator", settings: dict[str, Any]) -> None:
+    """Read lines and answer them, until their end; Ctrl-C ends an answer, and without one everything."""
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - gives `input` its history and its keys
+
+    from tinygpt.generation.interactive import Session
+
+    session = Session(gpt, settings)
+    print("write a line; /help names what else there is", file=sys.stderr)
+    while True:
+        print("> ", end="", file=sys.stderr, flush=True)
+        try:
+            line = input()
+        except EOFError:
+            print(file=sys.stderr)
+            return
+        shown = False
+        try:
+            for text in session.answer(line):
+                print(text, end="", flush=True)
+                shown |= bool(text)
+        except UserError as error:
+            print(f"generate.py: {error}", file=sys.stderr)
+        except KeyboardInterrupt:
+            pass
+        if shown:
+            print(flush=True)
 
 
 def show(pieces: "Iterator[Piece]", n: int, *, stream: bool, as_json: bool) -> None:

@@ -11,8 +11,10 @@ import torch
 
 import generate
 import tinygpt
-from tests.conftest import save
+from tests.conftest import TINY, save
+from tinygpt.errors import UserError
 from tinygpt.generation.decoding import Decoder
+from tinygpt.generation.interactive import Session
 from tinygpt.model import GPT2
 
 ROOT = Path(__file__).parents[1]
@@ -115,6 +117,73 @@ def test_stops_may_be_written_with_escapes(command, run_dir: Path, words: list[s
     assert command(*base, "--stop", r"b\x63") == command(*base)
 
 
+def test_a_text_is_scored(command, run_dir: Path):
+    Path("book.txt").write_text("abcdefghi" * 7)
+    gpt = tinygpt.load(run_dir)
+    out, err = command("--score", "book.txt", "--json")
+    found = json.loads(out)
+    assert err == ""
+    assert {name: found[name] for name in ("loss", "perplexity", "bits_per_byte")} == gpt.score(
+        "abcdefghi" * 7
+    )._asdict()
+    assert found["protocol"] == "windows of 8 tokens, end to end"
+    assert found["sliding"] == gpt.score("abcdefghi" * 7, 4)._asdict() | {"stride": 4}
+    whole, sliding = command("--score", "book.txt")[0].splitlines()
+    assert whole.startswith(f"windows of 8 tokens, end to end: loss {found['loss']:.4f} nats a token, perplexity ")
+    assert sliding.startswith("sliding by 4 tokens: loss ")
+    Path("empty.txt").touch()
+    found = json.loads(command("--score", "empty.txt", "--json")[0])
+    assert (found["loss"] > 0, found["bits_per_byte"]) == (True, None)  # of the end alone
+    assert command("--score", "empty.txt")[0].splitlines()[0].endswith(f"perplexity {found['perplexity']:.3f}")
+
+
+def test_a_validation_text_scores_its_validation_loss(command, book: Path):
+    """The end of a single document is what is held out: its tokens, windows and bytes are the same."""
+    from tinygpt.data.text_files import TextFiles
+
+    train = [sys.executable, str(ROOT / "train.py"), *TINY, "tokenizer=byte", "run_dir=runs/new"]
+    subprocess.run(train, check=True, capture_output=True)
+    (row,) = TextFiles(files="book.txt").splits().validation
+    Path("held_out.txt").write_text(row["text"])
+    found = json.loads(
+        command("--checkpoint", "runs/new/checkpoints/last.ckpt", "--score", "held_out.txt", "--json")[0]
+    )
+    summary = json.loads(Path("runs/new/summary.json").read_text())
+    assert found["loss"] == pytest.approx(summary["val_loss"], abs=1e-6)
+    assert found["bits_per_byte"] == pytest.approx(summary["val_bits_per_byte"], abs=1e-6)
+
+
+def test_a_text_is_written_in_turns(command, run_dir: Path, monkeypatch):
+    lines = "abc\n/temperature 0\n/nothing 3\n/seed x\n/top_p 7\n/reset\nde\n/top_p\nde\n/settings\n/help\n/reset\né\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    out, err = command("--interactive", "--max-new-tokens", "5", "--seed", "3")
+    gpt = tinygpt.load(run_dir)
+    first = gpt.generate("abc", max_new_tokens=5, seed=3)
+    again = gpt.generate("de", max_new_tokens=5, seed=3, temperature=0)
+    shown = out.splitlines()
+    assert shown[0] == first
+    assert shown[1] == again
+    assert "temperature 0.0" in shown
+    assert "max_new_tokens 5" in shown
+    assert "/reset      forget the text so far" in shown
+    for message in (
+        "there is no /nothing; /help names what there is",
+        "/seed must be a whole number, got 'x'",
+        "top_p must be above 0 and at most 1, got 7.0",
+        "'é' is not in the vocabulary of 9 characters",
+    ):
+        assert f"generate.py: {message}" in err
+
+
+def test_the_text_so_far_is_what_is_continued(run_dir: Path):
+    session = Session(tinygpt.load(run_dir), {"max_new_tokens": 3})
+    shown = "".join(session.answer("abc"))
+    assert session.text == f"abc{shown}"
+    with pytest.raises(UserError, match=r"'\\n' is not in the vocabulary"):
+        list(session.answer("de"))
+    assert session.text == f"abc{shown}"
+
+
 def test_escapes_are_those_of_python_and_everything_else_stays():
     assert generate.escaped(r"\n\t\\ \u674e é \d %") == "\n\t\\ 李 é \\d %"
 
@@ -200,6 +269,7 @@ def test_a_mistake_is_one_line_on_stderr_and_exits_with_1(run_dir: Path, tmp_pat
         (["--prompt", "é"], "'é' is not in the vocabulary of 9 characters"),
         (["--checkpoint", "bad.ckpt"], "bad.ckpt is not a tinygpt checkpoint"),
         (["--checkpoint", "nowhere"], "there is no checkpoint nowhere"),
+        (["--score", "nowhere.txt"], "--score nowhere.txt cannot be read: No such file or directory"),
         (["--prompts-file", "nowhere.txt"], "--prompts-file nowhere.txt cannot be read: No such file or directory"),
         (["--stop", ""], "a stop must not be empty"),
         (["--logit-bias", "99=1"], "logit_bias names the id 99; ids are 0 to 10"),

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 from tinygpt import checkpoint, hardware
 from tinygpt.generation.decoding import Decoder, Overflow
 from tinygpt.generation.sampling import Sampling
+from tinygpt.generation.scoring import Score, score
 from tinygpt.generation.streaming import IncrementalDecoder, StopWatch
 from tinygpt.model.gpt import GPT
 from tinygpt.tokenizers import Tokenizer, Unknown
@@ -135,6 +136,17 @@ class TextGenerator:
                     yield last._replace(text=text + last.text)
                 else:
                     yield Piece(i, text, sample)
+
+    def score(self, text: str, stride: int | None = None) -> Score:
+        """How well the model foretells a text and its end; see `scoring.score`.
+
+        Raises:
+            ValueError: the stride is out of its range.
+            UserError: the text holds what the tokenizer does not know.
+        """
+        end_of_text = self.tokenizer.end_of_text
+        ids = [end_of_text, *self.tokenizer.encode(text).tolist(), end_of_text]
+        return score(self.model, ids, len(text.encode("utf-8", "surrogatepass")), stride)
 
     def complete(self, prompts: Sequence[str], **settings: Any) -> list[Sample]:
         """Continuations of prompts, in their order; the settings are those of `stream`."""
