@@ -204,3 +204,34 @@ def test_a_dry_run_of_an_enormous_batch_takes_a_few_rows(command):
     status, out, _ = command(*TINY, "data.batch_size=100000000", "dry_run=true", "tokenizer=byte")
     assert status == 0
     assert "9,597,520,662 tokens" in out
+
+
+CORPORA = [
+    (b"", "windows", "there is no text in corpus.txt"),
+    (b"a", "windows", "the training split has 2 tokens, fewer than model.block_size=16"),
+    (b"a", "padded", "the validation split holds no text: give more documents, or a larger data.val_fraction"),
+    (b"a" * 500, "windows", None),
+    (b"a" * 500, "padded", None),
+]
+
+
+@pytest.mark.parametrize(("text", "layout", "message"), CORPORA)
+def test_a_corpus_of_next_to_nothing_trains_or_says_what_is_missing(command, text, layout: str, message: str | None):
+    Path("corpus.txt").write_bytes(text)
+    words = ["data.files=corpus.txt", f"data.layout={layout}", "tokenizer=char"]
+    status, _, err = command(*TINY, *words)
+    if message is None:
+        assert (status, err) == (0, "")
+        assert json.loads(Path("run/summary.json").read_text())["status"] == "completed"
+    else:
+        assert (status, err.count("\n")) == (1, 1)
+        assert message in err
+        assert not Path("run").exists()
+
+
+def test_a_file_that_changed_between_two_runs_is_read_anew(command):
+    _, out, _ = command(*TINY, "tokenizer=byte")
+    assert "3,871 tokens to train on" in out
+    Path("book.txt").write_text("Not to be.\n" * 100)
+    _, out, _ = command(*TINY, "tokenizer=byte", "run_dir=again")
+    assert "991 tokens to train on" in out

@@ -92,6 +92,7 @@ class Decoder:
         self.n_top = n_top
         self.device = model.token_embedding.weight.device
         self.full: set[int] = set()
+        self._ended: set[int] = set()
         self._rows = [
             _Row(
                 number=i * num_samples + j,
@@ -116,9 +117,12 @@ class Decoder:
         self._make_room()
         if not self._rows:
             return []
-        logits = self._logits()  # (B, V)
-        uniform = torch.tensor([row.uniform.random() for row in self._rows], dtype=torch.float64)
-        prompts, new = [row.prompt for row in self._rows], [row.new for row in self._rows]
+        logits = self._logits()
+        rows = self._running()
+        if len(rows) < len(self._rows):
+            logits = logits[[i for i, row in enumerate(self._rows) if row.number not in self._ended]]
+        uniform = torch.tensor([row.uniform.random() for row in rows], dtype=torch.float64)
+        prompts, new = [row.prompt for row in rows], [row.new for row in rows]
         tokens = self.sampling.next_token(logits, uniform, prompts, new).tolist()
         logprobs = logits.float().log_softmax(dim=-1)
         index = torch.tensor(tokens, device=self.device)
@@ -129,27 +133,21 @@ class Decoder:
             tops = [
                 list(zip(*pair, strict=True)) for pair in zip(best.indices.tolist(), best.values.tolist(), strict=True)
             ]
-        for row, token in zip(self._rows, tokens, strict=True):
+        for row, token in zip(rows, tokens, strict=True):
             row.new.append(token)
-        numbers = [row.number for row in self._rows]
-        return [Drawn(*of) for of in zip(numbers, tokens, own, tops, strict=True)]
+        return [Drawn(*of) for of in zip([row.number for row in rows], tokens, own, tops, strict=True)]
 
     def finish(self, numbers: Collection[int]) -> None:
-        """End rows; they cost nothing any more."""
-        kept = [i for i, row in enumerate(self._rows) if row.number not in numbers]
-        if len(kept) == len(self._rows):
-            return
-        self._rows = [self._rows[i] for i in kept]
-        self._shared = 1
-        if self._cache is not None and kept:
-            self._cache.select(kept)
-            if self._padding is not None:
-                self._padding = self._padding[torch.tensor(kept, device=self.device)]
+        """End rows: they draw no more, and leave the batch when half of it has ended or its cache is made anew."""
+        self._ended |= set(numbers)
+
+    def _running(self) -> list[_Row]:
+        return [row for row in self._rows if row.number not in self._ended]
 
     def _make_room(self) -> None:
-        """See to it that every row's tokens fit into what the model sees."""
+        """See to it that every row's tokens fit into what the model sees, and that ended rows do not stay for long."""
         size = self.model.block_size
-        over = [row for row in self._rows if len(row) - row.begin > size]
+        over = [row for row in self._running() if len(row) - row.begin > size]
         if over and self.overflow == "stop":
             self.full |= {row.number for row in over}
             self.finish(self.full)
@@ -160,8 +158,16 @@ class Decoder:
             self._cache = None
         if self._cache is not None and self._cache.length == size:  # filled by a row that has ended meanwhile
             self._cache = None
+        kept = [i for i, row in enumerate(self._rows) if row.number not in self._ended]
+        if len(kept) < len(self._rows) and (self._cache is None or 2 * len(kept) <= len(self._rows)):
+            self._rows = [self._rows[i] for i in kept]
+            self._shared = 1
+            if self._cache is not None and kept:  # whose copying is worth it once in so many rows
+                self._cache.select(kept)
+                self._padding = None if self._padding is None else self._padding[kept]
 
     def _logits(self) -> Tensor:
+        """(B, V), of every row that is in the batch."""
         if self._cache is None:
             return self._prefill()
         ids = torch.tensor([[row.new[-1]] for row in self._rows], device=self.device)

@@ -110,10 +110,10 @@ class TextGenerator:
             samples[i].finish_reason = "stop" if watches[i].stopped else reason
             samples[i].text += text
             running.discard(i)
+            decoder.finish([i])
             return Piece(i, text, samples[i])
 
         while running:
-            decoder.finish(set(range(len(samples))) - running)
             drawn = decoder.step()
             for i in sorted(decoder.full & running):
                 yield end(i, "length")
