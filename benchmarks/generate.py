@@ -1,0 +1,165 @@
+"""How fast tokens come: with the cache, without it, and from `transformers` on the same weights, in turns.
+
+    python -m benchmarks.generate
+    python -m benchmarks.generate --sizes 0.8M --batches 1 --contexts 32 --rounds 1
+
+GPT-2 models with 65 tokens in their vocabulary, fresh weights, sampling at temperature 1. For each size, batch and
+context (tokens in the prompt): milliseconds to the first token, the median of milliseconds a token after it, and tokens
+a second of all rows together after the first. The limit is the bytes of weights and cache that a token must read, over
+the rate at which so many bytes are read in the same run; at batch 64 also the floating-point operations over the rate
+of a matrix product. `share` is how much of it our cached decoding reaches.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+
+from benchmarks import machine, save
+from tinygpt.generation.decoding import Decoder
+from tinygpt.interop.huggingface import save_folder
+from tinygpt.model import GPT, GPT2
+
+SIZES = {"0.8M": (4, 4, 128), "10.7M": (6, 6, 384)}  # layers, heads, width
+VOCABULARY, BLOCK = 65, 2048
+
+Times = tuple[float, list[float]]  # seconds to the first token, and those of each token after it
+
+
+def ours(model: GPT, prompts: list[list[int]], n: int, use_cache: bool) -> Times:
+    start = time.perf_counter()
+    decoder = Decoder(model, prompts, use_cache=use_cache)
+    decoder.step()
+    marks = [time.perf_counter()]
+    for _ in range(n - 1):
+        decoder.step()
+        marks.append(time.perf_counter())
+    return marks[0] - start, [b - a for a, b in pairwise(marks)]
+
+
+def theirs(model: torch.nn.Module, prompts: list[list[int]], n: int) -> Times:
+    """`generate`, whose tokens are clocked as they are streamed to a sampler of its own kind."""
+    from transformers import LogitsProcessor, LogitsProcessorList
+
+    marks: list[float] = []
+
+    class Clock(LogitsProcessor):
+        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+            marks.append(time.perf_counter())
+            return scores
+
+    ids = torch.tensor(prompts)
+    start = time.perf_counter()
+    model.generate(  # type: ignore[operator]
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=True,
+        top_k=0,
+        max_new_tokens=n,
+        min_new_tokens=n,
+        pad_token_id=0,
+        logits_processor=LogitsProcessorList([Clock()]),
+    )
+    return marks[0] - start, [b - a for a, b in pairwise(marks)]
+
+
+def read_rate(n_bytes: int) -> float:
+    """Bytes a second at which so many are read, again and again."""
+    x = torch.ones(n_bytes // 4)
+    found = []
+    for _ in range(20):
+        start = time.perf_counter()
+        x.sum()
+        found.append(time.perf_counter() - start)
+    return n_bytes / statistics.median(found)
+
+
+def matrix_rate() -> float:
+    """Floating-point operations a second of a large matrix product."""
+    a = torch.randn(1024, 1024)
+    found = []
+    for _ in range(10):
+        start = time.perf_counter()
+        torch.mm(a, a)
+        found.append(time.perf_counter() - start)
+    return 2 * 1024**3 / statistics.median(found)
+
+
+def limit(model: GPT, batch: int, context: int) -> float:
+    """Seconds that a token of every row takes at the least."""
+    config = model.config
+    cache = 2 * config["n_layer"] * config["n_embd"] * context * 4 * batch
+    weights = 4 * sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear))
+    reading = (weights + cache) / read_rate(weights + cache)
+    if batch < 64:
+        return reading
+    flops = batch * (weights / 2 + 4 * config["n_layer"] * config["n_embd"] * context)
+    return max(reading, flops / matrix_rate())
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="(default: all)")
+    p.add_argument("--batches", nargs="+", type=int, default=[1, 8, 64], metavar="B", help="(default: 1 8 64)")
+    p.add_argument(
+        "--contexts", nargs="+", type=int, default=[32, 256, 1024], metavar="T", help="(default: 32 256 1024)"
+    )
+    p.add_argument("--tokens", type=int, default=64, metavar="N", help="new ones (default: %(default)s)")
+    p.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of each (default: %(default)s)")
+    p.add_argument("--out", type=Path, metavar="FILE", help="write the results as JSON")
+    args = p.parse_args()
+
+    from transformers import AutoModelForCausalLM
+
+    facts = machine("torch", "transformers") | {"dtype": "float32", "vocabulary": VOCABULARY}
+    print("; ".join(f"{name} {value}" for name, value in facts.items()), end="\n\n")
+    print(
+        "| size | B | context | who | first, ms | a token, ms | tokens/s | share |\n|---|---|---|---|---|---|---|---|"
+    )
+    cells = []
+    for size in args.sizes:
+        n_layer, n_head, n_embd = SIZES[size]
+        model = GPT2(vocab_size=VOCABULARY, block_size=BLOCK, n_layer=n_layer, n_head=n_head, n_embd=n_embd).eval()
+        with tempfile.TemporaryDirectory() as folder:
+            save_folder(model, folder)
+            peer = AutoModelForCausalLM.from_pretrained(folder).eval()
+        for batch in args.batches:
+            for context in args.contexts:
+                prompts = torch.randint(VOCABULARY, (batch, context)).tolist()
+                few = max(2, min(args.tokens, 2**14 // (batch * context)))  # without the cache one takes long
+                who: dict[str, Callable[[], Times]] = {
+                    "cached": partial(ours, model, prompts, args.tokens, True),
+                    "uncached": partial(ours, model, prompts, few, False),
+                    "transformers": partial(theirs, peer, prompts, args.tokens),
+                }
+                found: dict[str, list[Times]] = {name: [] for name in who}
+                for _ in range(args.rounds + 1):
+                    for name, run in who.items():
+                        found[name].append(run())
+                for name, times in found.items():
+                    first = statistics.median(t[0] for t in times[1:])  # the first turn is of cold memory
+                    token = statistics.median(s for t in times[1:] for s in t[1])
+                    cell = {"size": size, "B": batch, "context": context, "who": name, "first_ms": 1000 * first}
+                    cell |= {"token_ms": 1000 * token, "tokens_per_second": batch / token}
+                    share = ""
+                    if name == "cached":
+                        cell["share"] = limit(model, batch, context) / token
+                        share = f"{cell['share']:.0%}"
+                    cells.append(cell)
+                    print(
+                        f"| {size} | {batch} | {context:,} | {name} | {1000 * first:,.2f} | {1000 * token:,.2f} |"
+                        f" {batch / token:,.0f} | {share} |",
+                        flush=True,
+                    )
+    if args.out:
+        save(args.out, facts, cells=cells)
+
+
+if __name__ == "__main__":
+    main()
