@@ -129,8 +129,8 @@ def attempt(cfg: DictConfig) -> float:
 
         from tinygpt.training import run
 
-        typed = [word.partition("=")[0].lstrip("+~") for word in sys.argv[1:]]
-        result = run.run({str(key): value for key, value in plain.items()}, typed)
+        given = [word.partition("=")[0].lstrip("+~") for word in sys.argv[1:]]
+        result = run.run({str(key): value for key, value in plain.items()}, given)
         return result if isfinite(result) else DIVERGED
     except Exception as error:
         FAILED.append(complain(error))

@@ -22,7 +22,6 @@ def quiet() -> None:
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     for message in (
-        "Experiment logs directory",  # the run's directory, where config.yaml lies already
         ".*does not have many workers",  # a batch is cut from a memory-mapped file in microseconds
         ".*GPU available but not used",
         ".*LeafSpec.* is deprecated",  # Lightning's own call

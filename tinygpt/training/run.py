@@ -62,12 +62,12 @@ class Settings:
             raise ValueError(f"run_dir must name a directory, with ~ written out, got {self.run_dir!r}")
 
 
-def run(cfg: Config, typed: Collection[str] = ()) -> float:
+def run(cfg: Config, given: Collection[str] = ()) -> float:
     """Train as a configuration says, and report.
 
     Args:
         cfg: the configuration.
-        typed: the keys that the user set on the command line.
+        given: the keys that the user set on the command line.
 
     Returns:
         The best validation bits per byte; NaN where nothing was trained (dry_run).
@@ -96,7 +96,7 @@ def run(cfg: Config, typed: Collection[str] = ()) -> float:
             raise UsageError(TAKEN.format(run_dir))
         source = None
         if settings.init_from is not None and not (before and before.step):
-            cfg, source = adopt(cfg, typed)
+            cfg, source = adopt(cfg, given)
         return _run(cfg, settings, before, source, held)
 
 
