@@ -23,8 +23,8 @@ def read_header(file: BinaryIO) -> dict[str, Any]:
     Raises:
         ValueError: that is not what was written.
     """
-    checksum, _, text = file.read(HEADER).decode("ascii").rstrip(" ").partition(" ")
-    if checksum != f"{zlib.crc32(text.encode()):08x}":
+    crc32, _, text = file.read(HEADER).decode("ascii").rstrip(" ").partition(" ")
+    if crc32 != f"{zlib.crc32(text.encode()):08x}":
         raise ValueError("the header of the token file is damaged")
     return json.loads(text)
 
