@@ -223,7 +223,8 @@ def main() -> None:
     if args.interactive:
         terminal.talk(gpt, settings)
         return
-    pieces = gpt.stream(prompts, num_samples=args.num_samples, n_top=args.logprobs, **settings)
+    n_top = args.logprobs if args.json else None
+    pieces = gpt.stream(prompts, num_samples=args.num_samples, n_top=n_top, **settings)
     terminal.show(pieces, len(prompts) * args.num_samples, stream=args.stream and not args.json, as_json=args.json)
 
 

@@ -132,7 +132,7 @@ def test_min_p_of_one_keeps_the_likeliest_alone():
 
 def draw(logits: torch.Tensor, uniform: torch.Tensor, new: list[int] | None = None, **settings) -> torch.Tensor:
     rows = [list(new or [])] * len(logits)
-    return Sampling(**settings).next_token(logits, uniform, [[]] * len(logits), rows)
+    return torch.tensor(Sampling(**settings).next_token(logits, uniform.tolist(), [[]] * len(logits), rows))
 
 
 def frequencies(logits: torch.Tensor, n: int = 20_000, **settings) -> torch.Tensor:

@@ -33,6 +33,7 @@ class Mask:
         n_global: the first tokens of each document, which every query sees beside its window.
         random: (N, N) bool, the blocks of keys that each block of queries sees beside its window; see `random_blocks`.
         random_block: how many positions are a block.
+        finite: keys and values are finite in padded places too, as in a cache, so that there is nothing to `silence`.
 
     Raises:
         ValueError: window or random_block is below 1, or n_global below 0.
@@ -49,6 +50,7 @@ class Mask:
     n_global: int = 0
     random: Tensor | None = None
     random_block: int = 64
+    finite: bool = False
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -171,7 +173,7 @@ class Mask:
 
         A weight of zero does not silence a NaN (0 · NaN is NaN), so what is padded is zeroed as well as masked.
         """
-        return x if self.padding is None else x.masked_fill(~self.padding[:, None, :, None], 0.0)
+        return x if self.padding is None or self.finite else x.masked_fill(~self.padding[:, None, :, None], 0.0)
 
 
 def count(padding: Tensor | None, documents: Tensor | None) -> Tensor:

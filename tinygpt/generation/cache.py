@@ -1,45 +1,189 @@
 """The keys and values of the tokens so far, so that each new token costs one token's work."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
 import torch
 from torch import Tensor
 
+from tinygpt.attention.masks import Mask
 from tinygpt.model.gpt import GPT
 
 
-class LayerCache:
-    """One layer's part: (B, H, capacity, D) for keys and for values, filled from the front."""
+class Slots:
+    """Where the layers that share a mask keep their tokens.
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.length = 0
+    The token at place p of a row is in slot p. Where a window lets only the last tokens be seen, and the global ones,
+    there are slots for those alone: behind the global tokens the rest take turns.
+
+    Args:
+        mask: of a pass over all tokens.
+        capacity: places of a row.
+    """
+
+    def __init__(self, mask: Mask, capacity: float) -> None:
+        self.mask = mask
+        self.first = mask.n_global
+        takes_turns = mask.window is not None and mask.random is None
+        needed = mask.n_global + mask.window if takes_turns else capacity
+        self.count = int(min(needed, capacity))
+        self.endless = takes_turns and self.count == needed
+        self.turns = max(1, self.count - self.first)
+        self.put: Callable[[Tensor, Tensor], Tensor]  # what `append` does with keys, and with values
+
+    def slot(self, place: int) -> int:
+        return place if place < self.count else self.first + (place - self.first) % self.turns
+
+    def extend(self, start: int, T: int, ends: Sequence[int]) -> Mask:
+        """Make ready for the tokens at places start to start + T - 1, of which each row keeps those before its end."""
+        if T == 1 and len(set(ends)) == 1:
+            self.put = partial(self._side_by_side, self.slot(start), min(start + 1, self.count))
+            # All that is kept is seen.
+            return replace(self.mask, start=start) if self.mask.random is not None else Mask(causal=False)
+        if start + T <= self.count:
+            # What is behind a row's end lies where its next tokens will.
+            self.put = partial(self._side_by_side, start, start + T)
+            return replace(self.mask, start=start)
+        self.put = partial(self._in_turn, start, ends)
+        return replace(self.mask, start=min(start, self.count))
+
+    def extend_each(self, places: Tensor, n_seen: int) -> Mask:
+        """Make ready for one token a row, at its own place (B,); so many slots are looked at."""
+        turn = self.first + (places - self.first) % self.turns
+        self.put = partial(self._each_its_own, places.where(places < self.count, turn), n_seen)
+        mask = self.mask if self.mask.random is not None else Mask()
+        seen = mask.sees(torch.zeros_like(places)[:, None], places[:, None], torch.arange(n_seen, device=places.device))
+        return Mask(causal=False, padding=seen, finite=True)
+
+    def _side_by_side(self, slot: int, n_seen: int, old: Tensor, new: Tensor) -> Tensor:
+        old[:, :, slot : slot + new.shape[2]] = new
+        return old[:, :, :n_seen]
+
+    def _each_its_own(self, slots: Tensor, n_seen: int, old: Tensor, new: Tensor) -> Tensor:
+        old[torch.arange(len(slots), device=slots.device), :, slots] = new[:, :, 0]
+        return old[:, :, :n_seen]
+
+    def _in_turn(self, start: int, ends: Sequence[int], old: Tensor, new: Tensor) -> Tensor:
+        """Some of the new tokens push others out, which the first of the new ones still see."""
+        seen = torch.cat([self._in_order(start, old), new], dim=2)
+        slots = torch.arange(self.count, device=new.device)
+        last = torch.tensor(ends, device=new.device)[:, None] - 1
+        # The newest place that a slot may hold; (B, count).
+        places = slots.where(slots < self.first, last - (last - slots) % self.turns)
+        index = places - start
+        is_new = (index >= 0) & (index < new.shape[2])
+        index = index.clamp(0, new.shape[2] - 1)[:, None, :, None].expand_as(old)
+        old.copy_(new.gather(2, index).where(is_new[:, None, :, None], old))
+        return seen
+
+    def _in_order(self, start: int, old: Tensor) -> Tensor:
+        if start <= self.count:
+            return old[:, :, :start]
+        oldest = self.slot(start) - self.first
+        return torch.cat([old[:, :, : self.first], old[:, :, self.first :].roll(-oldest, dims=2)], dim=2)
+
+
+class LayerCache:
+    """One layer's part: (B, H, slots, D) for keys and for values."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots = slots
         self.k = self.v = torch.empty(0)
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Store (B, H, T, D) behind what is stored; return views of all that is, (B, H, S, D)."""
-        if self.length == 0:
-            # Room for all, in the dtype that keys have (under autocast not the weights'), and zeroed: a NaN left in
-            # memory would reach the output.
+        """Store (B, H, T, D) behind what is stored; return all that may be seen, (B, H, S, D), by views if possible."""
+        if self.k.numel() == 0:
+            # In the dtype that keys have (under autocast not the weights'), and zeroed: a NaN left in memory would
+            # reach the output.
             B, H, _, D = k.shape
-            self.k, self.v = k.new_zeros(B, H, self.capacity, D), v.new_zeros(B, H, self.capacity, D)
-        start, self.length = self.length, self.length + k.shape[2]
-        self.k[:, :, start : self.length] = k
-        self.v[:, :, start : self.length] = v
-        return self.k[:, :, : self.length], self.v[:, :, : self.length]
+            self.k, self.v = k.new_zeros(B, H, self.slots.count, D), v.new_zeros(B, H, self.slots.count, D)
+        return self.slots.put(self.k, k), self.slots.put(self.v, v)
 
 
 class KVCache:
-    """Room for the block_size tokens of a model, in all its layers, taken once."""
+    """Room for a batch's tokens in all layers of a model, taken once.
 
-    def __init__(self, model: GPT) -> None:
-        self.layers = [LayerCache(model.block_size) for _ in range(model.n_layer)]
+    Each row has a length of its own. Rows of one length may be extended by any number of tokens; of others, and of
+    chunks in which some rows end sooner, see `extend`. Where every layer has a window, positions are rotary and there
+    are no random blocks, a row may go on for ever.
 
-    @property
-    def length(self) -> int:
-        """Tokens stored so far."""
-        return self.layers[0].length
+    Args:
+        model: whose `forward` is given the cache.
+        capacity: tokens of the longest row; None: as many as the model can see.
+
+    Attributes:
+        lengths: tokens of each row; empty before the first ones.
+        places: (B,), the lengths once more, if they are to be counted on the device; see `capture`.
+    """
+
+    def __init__(self, model: GPT, capacity: int | None = None) -> None:
+        self.capacity = model.max_length if capacity is None else capacity
+        masks = model.layer_masks(Mask())
+        self.slots = {id(mask): Slots(mask, self.capacity) for mask in masks}
+        self.layers = [LayerCache(self.slots[id(mask)]) for mask in masks]
+        self.lengths: list[int] = []
+        self.places: Tensor | None = None
+
+    def extend(self, ids: Tensor, padding: Tensor | None = None) -> tuple[Tensor, list[Mask]]:
+        """Make room for tokens that come behind what is stored; for the model to call.
+
+        Args:
+            ids: (B, T).
+            padding: (B, T) bool, True on real tokens, which are in front: the rest leaves no trace. Rows with any must
+                be the longest so far.
+
+        Returns:
+            The positions of the tokens, (T,) or (B, T); and for each layer what of the keys that `append` returns they
+            may see.
+
+        Raises:
+            ValueError: there is no such room, or rows of different lengths are given several tokens.
+        """
+        B, T = ids.shape
+        if self.places is not None:
+            places = self.places.clone()
+            self.places += 1
+            return places[:, None], self._each(places, self.capacity)
+        lengths = self.lengths or [0] * B
+        start, end = max(lengths), max(lengths) + T
+        if end > self.capacity and not all(slots.endless for slots in self.slots.values()):
+            raise ValueError(f"the cache has room for {self.capacity} tokens, got {end}")
+        counts = [T] * B
+        if padding is not None:
+            counts = padding.sum(dim=1).tolist()
+            if not torch.equal(padding, torch.arange(T, device=ids.device) < padding.sum(dim=1, keepdim=True)):
+                raise ValueError("padding must lie behind a row's tokens where there is a cache")
+        if padding is None and T == 1 and min(lengths) < start:
+            places = torch.tensor(lengths, device=ids.device)
+            positions, masks = places[:, None], self._each(places, end)
+        elif any(length < start for length, count in zip(lengths, counts, strict=True) if count):
+            raise ValueError(f"rows of different lengths take one token at a time, got {T}")
+        else:
+            positions = torch.arange(start, end, device=ids.device)
+            ends = [length + count for length, count in zip(lengths, counts, strict=True)]
+            made = {key: slots.extend(start, T, ends) for key, slots in self.slots.items()}
+            masks = [made[id(layer.slots.mask)] for layer in self.layers]
+        self.lengths = [length + count for length, count in zip(lengths, counts, strict=True)]
+        return positions, masks
+
+    def _each(self, places: Tensor, end: float) -> list[Mask]:
+        made = {key: slots.extend_each(places, int(min(end, slots.count))) for key, slots in self.slots.items()}
+        return [made[id(layer.slots.mask)] for layer in self.layers]
 
     def select(self, rows: list[int]) -> None:
         """Keep these rows of the batch, in this order; one may come several times."""
+        self.lengths = [self.lengths[row] for row in rows]
         for layer in self.layers:
-            index = torch.tensor(rows, device=layer.k.device)
-            layer.k, layer.v = layer.k[index], layer.v[index]
+            if layer.k.numel():
+                index = torch.tensor(rows, device=layer.k.device)
+                layer.k, layer.v = layer.k[index], layer.v[index]
+
+    def put(self, rows: list[int], other: "KVCache") -> None:
+        """Give rows of the batch what the rows of another cache of this capacity hold."""
+        for row, length in zip(rows, other.lengths, strict=True):
+            self.lengths[row] = length
+        for layer, new in zip(self.layers, other.layers, strict=True):
+            if new.k.numel():
+                index = torch.tensor(rows, device=new.k.device)
+                layer.k[index], layer.v[index] = new.k, new.v

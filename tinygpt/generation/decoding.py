@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from math import nan
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from tinygpt.generation.sampling import Sampling
 from tinygpt.model.gpt import GPT
 
 Overflow = Literal["shift", "crop", "stop"]
+PREFILL = 2**12  # tokens of a prompt, of all rows together, that go through the model at once
 
 
 class Drawn(NamedTuple):
@@ -21,7 +23,7 @@ class Drawn(NamedTuple):
     Attributes:
         row: which, counted over all prompts and their samples.
         token: its id.
-        logprob: its log-probability under the model itself, before any sampler.
+        logprob: its log-probability under the model itself, before any sampler; NaN if it was not asked for.
         top: the likeliest ids and their log-probabilities, the likeliest first; as many as were asked for.
     """
 
@@ -43,6 +45,10 @@ class _Row:
         return len(self.prompt) + len(self.new)
 
     @property
+    def last(self) -> int:
+        return (self.new or self.prompt)[-1]
+
+    @property
     def visible(self) -> list[int]:
         return [*self.prompt, *self.new][self.begin :]
 
@@ -51,19 +57,22 @@ class Decoder:
     """Continues prompts, a token for each at a time.
 
     The model sees block_size tokens at most. When a row has more, it goes on by the rule of `overflow`: "shift" drops
-    the oldest half of what the model sees, so that the cache is filled anew once in block_size / 2 tokens; "crop" drops
-    one token each time, after which every position has moved and no cache helps; with "stop" the row has ended.
+    the oldest half of what the model sees, so that its cache is filled anew once in block_size / 2 tokens; "crop" drops
+    one token each time, after which every position has moved and no cache helps; with "stop" the row has ended. Where
+    every layer has a window, and positions go on for ever, there is nothing to "shift": the cache forgets what is out
+    of sight.
 
     Args:
         model: in evaluation mode.
         prompts: ids, at least one each; of a longer prompt the last block_size are seen.
+        max_new_tokens: after so many a row has ended; at least 1.
         num_samples: continuations of each prompt, which share the work on it.
         sampling: how tokens are drawn.
         overflow: what happens past block_size.
         seed: with a sample's number among those of its prompt all that its draws depend on.
         use_cache: keep keys and values; without, everything that is seen is computed for each token, to the same
             result.
-        n_top: how many of the likeliest tokens to name with each.
+        n_top: how many of the likeliest tokens to name with each; None: no log-probabilities at all.
 
     Attributes:
         full: rows that "stop" has ended, before their next token.
@@ -74,38 +83,41 @@ class Decoder:
         model: GPT,
         prompts: Sequence[Sequence[int]],
         *,
+        max_new_tokens: int,
         num_samples: int = 1,
         sampling: Sampling | None = None,
         overflow: Overflow = "shift",
         seed: int = 0,
         use_cache: bool = True,
-        n_top: int = 0,
+        n_top: int | None = None,
     ) -> None:
-        if num_samples < 1:
-            raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+        for name, value in (("max_new_tokens", max_new_tokens), ("num_samples", num_samples)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         if not all(len(prompt) for prompt in prompts):
             raise ValueError("a prompt must have at least one token")
         self.model = model
+        self.max_new_tokens = max_new_tokens
+        self.num_samples = num_samples
         self.sampling = sampling or Sampling()
         self.overflow = overflow
         self.use_cache = use_cache
         self.n_top = n_top
         self.device = model.token_embedding.weight.device
         self.full: set[int] = set()
+        self._limit = model.max_length if overflow == "shift" else model.block_size
         self._ended: set[int] = set()
         self._rows = [
             _Row(
                 number=i * num_samples + j,
                 prompt=list(prompt),
                 uniform=np.random.default_rng([seed, j]),
-                begin=max(0, len(prompt) - model.block_size),
+                begin=int(max(0, len(prompt) - self._limit)),
             )
             for i, prompt in enumerate(prompts)
             for j in range(num_samples)
         ]
-        self._shared = num_samples  # rows that are alike until their first token
         self._cache: KVCache | None = None
-        self._padding: Tensor | None = None  # (B, block_size) bool, of the cache's tokens
 
     @torch.inference_mode()
     def step(self) -> list[Drawn]:
@@ -115,87 +127,92 @@ class Decoder:
             ValueError: the model's logits are not finite.
         """
         self._make_room()
-        if not self._rows:
+        rows = [row for row in self._rows if row.number not in self._ended]
+        if not rows:
             return []
-        logits = self._logits()
-        rows = self._running()
+        logits = self._decode() if self.use_cache else self._recompute()
         if len(rows) < len(self._rows):
             logits = logits[[i for i, row in enumerate(self._rows) if row.number not in self._ended]]
-        uniform = torch.tensor([row.uniform.random() for row in rows], dtype=torch.float64)
-        prompts, new = [row.prompt for row in rows], [row.new for row in rows]
-        tokens = self.sampling.next_token(logits, uniform, prompts, new).tolist()
-        logprobs = logits.float().log_softmax(dim=-1)
-        index = torch.tensor(tokens, device=self.device)
-        own = logprobs.gather(1, index[:, None])[:, 0].tolist()
-        tops: list[list[tuple[int, float]]] = [[] for _ in tokens]
-        if self.n_top:
-            best = logprobs.topk(min(self.n_top, logprobs.shape[1]), dim=-1)
-            tops = [
-                list(zip(*pair, strict=True)) for pair in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-            ]
+        uniform = [row.uniform.random() for row in rows]
+        tokens = self.sampling.next_token(logits, uniform, [row.prompt for row in rows], [row.new for row in rows])
         for row, token in zip(rows, tokens, strict=True):
             row.new.append(token)
-        return [Drawn(*of) for of in zip([row.number for row in rows], tokens, own, tops, strict=True)]
+            if len(row.new) == self.max_new_tokens:
+                self._ended.add(row.number)
+        if self.n_top is None:
+            return [Drawn(row.number, token, nan, []) for row, token in zip(rows, tokens, strict=True)]
+        logprobs = logits.float().log_softmax(dim=-1)
+        own = logprobs.gather(1, torch.tensor(tokens, device=self.device)[:, None])[:, 0].tolist()
+        best = logprobs.topk(min(self.n_top, logprobs.shape[1]), dim=-1)
+        tops = [list(zip(*pair, strict=True)) for pair in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+        return [Drawn(row.number, *of) for row, *of in zip(rows, tokens, own, tops, strict=True)]
 
     def finish(self, numbers: Collection[int]) -> None:
-        """End rows: they draw no more, and leave the batch when half of it has ended or its cache is made anew."""
+        """End rows: they draw no more, and leave the batch when half of it has ended."""
         self._ended |= set(numbers)
 
-    def _running(self) -> list[_Row]:
-        return [row for row in self._rows if row.number not in self._ended]
-
     def _make_room(self) -> None:
-        """See to it that every row's tokens fit into what the model sees, and that ended rows do not stay for long."""
-        size = self.model.block_size
-        over = [row for row in self._running() if len(row) - row.begin > size]
-        if over and self.overflow == "stop":
+        """See to it that every row's next token fits into what the model sees, and that ended rows do not stay long."""
+        over = [row for row in self._rows if len(row) - row.begin > self._limit and row.number not in self._ended]
+        if self.overflow == "stop":
             self.full |= {row.number for row in over}
-            self.finish(self.full)
-        elif over:
-            keep = size if self.overflow == "crop" else max(1, size // 2)
-            for row in over:
-                row.begin = len(row) - keep
-            self._cache = None
-        if self._cache is not None and self._cache.length == size:  # filled by a row that has ended meanwhile
-            self._cache = None
+            self._ended |= self.full
+        for row in over:
+            row.begin = len(row) - self._keep
         kept = [i for i, row in enumerate(self._rows) if row.number not in self._ended]
-        if len(kept) < len(self._rows) and (self._cache is None or 2 * len(kept) <= len(self._rows)):
+        if not kept:
+            self._rows, self._cache = [], None
+        elif 2 * len(kept) <= len(self._rows):  # a copy of the cache is worth it once in so many rows
             self._rows = [self._rows[i] for i in kept]
-            self._shared = 1
-            if self._cache is not None and kept:  # whose copying is worth it once in so many rows
+            if self._cache is not None:
                 self._cache.select(kept)
-                self._padding = None if self._padding is None else self._padding[kept]
+        if self._cache is None:
+            return
+        # Ended rows fill up with the others, and go with them so that lengths stay alike.
+        filled = [i for i, length in enumerate(self._cache.lengths) if length == self._limit]
+        if filled:
+            ended = [0] * (self._keep - 1)
+            rows = [self._rows[i] for i in filled]
+            self._cache.put(
+                filled, self._prefill([ended if row.number in self._ended else row.visible[:-1] for row in rows])
+            )
 
-    def _logits(self) -> Tensor:
+    @property
+    def _keep(self) -> int:
+        """How many tokens of a row that has too many are kept."""
+        size = self.model.block_size
+        return {"shift": max(1, size // 2), "crop": size, "stop": 1}[self.overflow]
+
+    def _decode(self) -> Tensor:
         """(B, V), of every row that is in the batch."""
         if self._cache is None:
-            return self._prefill()
-        ids = torch.tensor([[row.new[-1]] for row in self._rows], device=self.device)
-        end = self._cache.length + 1
-        padding = None if self._padding is None else self._padding[:, :end]
-        return self.model(ids, padding=padding, cache=self._cache, last_only=True)[:, -1]
+            longest = max(len(row) - row.begin for row in self._rows)
+            self._capacity = int(min(self._limit, longest + self.max_new_tokens))
+            self._cache = self._prefill([row.visible[:-1] for row in self._rows[:: self.num_samples]])
+            if self.num_samples > 1:
+                self._cache.select([i for i in range(len(self._cache.lengths)) for _ in range(self.num_samples)])
+        ids = torch.tensor([[row.last] for row in self._rows], device=self.device)
+        return self.model(ids, cache=self._cache)[:, -1]
 
-    def _prefill(self) -> Tensor:
-        """All that is seen, in rows that end together; before their first token samples of a prompt share the work."""
-        fresh = not any(row.new for row in self._rows)
-        rows = self._rows[:: self._shared] if fresh else self._rows
-        seen = [row.visible for row in rows]
+    def _prefill(self, rows: list[list[int]]) -> KVCache:
+        """A cache of these tokens."""
+        cache = KVCache(self.model, self._capacity)
+        cache.lengths = [0] * len(rows)
+        chunk = max(1, PREFILL // len(rows))
+        for begin in range(0, max(map(len, rows)), chunk):
+            pieces = [row[begin : begin + chunk] for row in rows]
+            T = max(map(len, pieces))
+            ids = torch.tensor([piece + [0] * (T - len(piece)) for piece in pieces], device=self.device)
+            counts = torch.tensor([[len(piece)] for piece in pieces], device=self.device)
+            padding = None if all(len(piece) == T for piece in pieces) else torch.arange(T, device=self.device) < counts
+            self.model(ids, padding=padding, cache=cache, last_only=True)
+        return cache
+
+    def _recompute(self) -> Tensor:
+        """The same as `_decode`, without a cache: all that is seen, in rows that end together."""
+        seen = [row.visible for row in self._rows]
         width = max(map(len, seen))
         ids = torch.tensor([[0] * (width - len(row)) + row for row in seen], device=self.device)
-        self._padding = padding = None
-        if any(len(row) < width for row in seen):
-            self._padding = torch.ones(len(rows), self.model.block_size, dtype=torch.bool, device=self.device)
-            for i, row in enumerate(seen):
-                self._padding[i, : width - len(row)] = False
-            padding = self._padding[:, :width]
-        cache = KVCache(self.model) if self.use_cache else None
-        logits = self.model(ids, padding=padding, cache=cache, last_only=True)[:, -1]
-        if fresh and self._shared > 1:
-            again = [i for i in range(len(rows)) for _ in range(self._shared)]
-            logits = logits[again]
-            if self._padding is not None:
-                self._padding = self._padding[again]
-            if cache is not None:
-                cache.select(again)
-        self._cache = cache
-        return logits
+        lengths = torch.tensor([[len(row)] for row in seen], device=self.device)
+        padding = None if all(len(row) == width for row in seen) else torch.arange(width, 0, -1, device=self.device) <= lengths
+        return self.model(ids, padding=padding, last_only=True)[:, -1]

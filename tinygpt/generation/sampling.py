@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, isfinite
 
 import torch
 from torch import Tensor
@@ -62,26 +62,26 @@ class Sampling:
                 raise ValueError(f"{name} must be {rule}, got {getattr(self, name)}")
 
     def next_token(
-        self, logits: Tensor, uniform: Tensor, prompts: Sequence[Sequence[int]], new: Sequence[Sequence[int]]
-    ) -> Tensor:
+        self, logits: Tensor, uniform: Sequence[float], prompts: Sequence[Sequence[int]], new: Sequence[Sequence[int]]
+    ) -> list[int]:
         """Draw one token a row.
 
         Args:
             logits: (B, V), finite.
-            uniform: (B,) float64 on the CPU, in [0, 1): the draw inverts the cumulative probability there, so a row's
-                token depends on its own number alone.
+            uniform: B numbers in [0, 1): the draw inverts the cumulative probability there, so a row's token depends
+                on its own number alone.
             prompts: each row's prompt.
             new: what each row has drawn so far.
 
         Returns:
-            (B,) int64, on the CPU, where the draw is the same for every device.
+            B ids. The draw is made on the CPU, where it is the same for every device.
 
         Raises:
             ValueError: a logit is NaN or infinite.
         """
-        if not torch.isfinite(logits).all():
+        logits = logits.double().cpu()
+        if not isfinite(logits.sum().item()):  # of doubles, whose sum is finite where all of them are
             raise ValueError("the model's logits are not finite: its weights are damaged or have diverged")
-        logits = logits.cpu().double()
         if self.repetition_penalty != 1 or self.no_repeat_ngram is not None:
             seen = [[*prompt, *drawn] for prompt, drawn in zip(prompts, new, strict=True)]
             logits = repetition_penalty(logits, seen, self.repetition_penalty)
@@ -94,7 +94,7 @@ class Sampling:
         if self.logit_bias:
             logits = logit_bias(logits, self.logit_bias)
         if self.temperature == 0:
-            return logits.argmax(dim=-1)
+            return logits.argmax(dim=-1).tolist()
         logits = (logits - logits.amax(dim=-1, keepdim=True)) / self.temperature  # the largest is 0: nothing overflows
         if self.top_k is not None:
             logits = keep_top_k(logits, self.top_k)
@@ -102,7 +102,7 @@ class Sampling:
             logits = keep_top_p(logits, self.top_p)
         if self.min_p > 0:
             logits = keep_min_p(logits, self.min_p)
-        cumulative = logits.softmax(dim=-1).cumsum(dim=-1)  # (B, V)
-        drawn = uniform[:, None] * cumulative[:, -1:]
+        cumulative = logits.exp().cumsum(dim=-1)  # (B, V), of probabilities that are not yet divided by their sum
+        drawn = torch.tensor(uniform, dtype=torch.float64)[:, None] * cumulative[:, -1:]
         # The first token whose cumulative probability exceeds the number: never one of probability 0.
-        return torch.searchsorted(cumulative, drawn, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+        return torch.searchsorted(cumulative, drawn, right=True)[:, 0].clamp(max=logits.shape[-1] - 1).tolist()

@@ -22,7 +22,7 @@ class Sample:
         prompt: the text that it continues.
         text: without the prompt, and without the stop that ended it.
         tokens: the ids that were drawn, but for the end of a text; those of a stop are among them.
-        logprobs: of each, under the model itself, before any sampler.
+        logprobs: of each, under the model itself, before any sampler; empty unless asked for.
         top_logprobs: for each the likeliest ids and their log-probabilities; empty unless asked for.
         finish_reason: "stop", at a stop; "eos", at the end of a text; "length", where there was no more room.
     """
@@ -66,7 +66,7 @@ class TextGenerator:
         overflow: Overflow = "shift",
         seed: int = 0,
         use_cache: bool = True,
-        n_top: int = 0,
+        n_top: int | None = None,
         temperature: float = 0.8,
         **sampling: Any,
     ) -> Iterator[Piece]:
@@ -85,13 +85,12 @@ class TextGenerator:
             ValueError: an argument is out of its range.
             UserError: a prompt holds what the tokenizer does not know.
         """
-        if max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
         end_of_text = self.tokenizer.end_of_text
         ids = [self.tokenizer.encode(prompt).tolist() or [end_of_text] for prompt in prompts]
         decoder = Decoder(
             self.model,
             ids,
+            max_new_tokens=max_new_tokens,
             num_samples=num_samples,
             sampling=Sampling(temperature=temperature, **sampling),
             overflow=overflow,
@@ -123,7 +122,8 @@ class TextGenerator:
                     continue
                 sample = samples[i]
                 sample.tokens.append(token)
-                sample.logprobs.append(logprob)
+                if n_top is not None:
+                    sample.logprobs.append(logprob)
                 if n_top:
                     sample.top_logprobs.append(top)
                 if token in stop_ids:

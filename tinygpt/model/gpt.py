@@ -6,6 +6,7 @@ Nothing in here knows of training, of text or of files.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, Protocol
 
 import torch
@@ -21,13 +22,12 @@ class Cache(Protocol):
     """The keys and values of the tokens so far, as a model sees them."""
 
     @property
-    def length(self) -> int:
-        """How many tokens are stored."""
-        ...
-
-    @property
     def layers(self) -> Sequence[LayerCache]:
         """One cache for each block."""
+        ...
+
+    def extend(self, ids: Tensor, padding: Tensor | None) -> tuple[Tensor, list[Mask]]:
+        """Make room for these tokens; return their positions, and what they may see in each layer."""
         ...
 
 
@@ -120,29 +120,35 @@ class GPT(nn.Module):
 
         Args:
             ids: (B, T) int64 in [0, V).
-            padding: (B, S) bool, True on real tokens, over the cached tokens and these; None when all are real.
-            documents: (B, S) int64, the document of each token, over the cached tokens and these, by any number; None
-                when each row is one document. Tokens see their own document alone. Positions count its real tokens
-                only, so a document whose tokens lie together equals itself alone in a row.
-            cache: the keys and values of the tokens before these; it takes in these too.
+            padding: (B, T) bool, True on real tokens; None when all are real.
+            documents: (B, T) int64, the document of each token, by any number; None when each row is one document.
+                Tokens see their own document alone. Positions count its real tokens only, so a document whose tokens
+                lie together equals itself alone in a row.
+            cache: the keys and values of the tokens before these; it takes in these too. With it each row is one
+                document, and padding lies behind a row's tokens.
             last_only: score the last position alone, (B, 1, V): all that sampling needs.
 
         Returns:
             logits (B, T, V). In padded places they mean nothing.
 
         Raises:
-            ValueError: more than block_size tokens, cached ones included.
+            ValueError: more than max_length tokens, or documents with a cache.
         """
-        start = cache.length if cache is not None else 0
-        end = start + ids.shape[1]
-        if end > self.block_size:
-            raise ValueError(f"the model sees block_size={self.block_size} tokens at most, got {end}")
-        full = Mask(padding=padding, documents=documents, start=start)
-        # (T,), or (B, T) where rows differ
-        positions = torch.arange(start, end, device=ids.device) if full.positions is None else full.positions[:, start:]
+        T = ids.shape[1]
+        if cache is not None:
+            if documents is not None:
+                raise ValueError("with a cache each row is one document, got documents")
+            positions, masks = cache.extend(ids, padding)
+        else:
+            if T > self.max_length:
+                raise ValueError(f"the model sees block_size={self.block_size} tokens at most, got {T}")
+            full = Mask(padding=padding, documents=documents)
+            # (T,), or (B, T) where rows differ
+            positions = torch.arange(T, device=ids.device) if full.positions is None else full.positions
+            masks = self.layer_masks(full)
         x, rotation = self.positions(self.token_embedding(ids), positions)  # (B, T, C)
         x = self.embedding_dropout(x)
-        for i, (block, mask) in enumerate(zip(self.blocks, self._masks(full), strict=True)):
+        for i, (block, mask) in enumerate(zip(self.blocks, masks, strict=True)):
             if self.gradient_checkpointing and self.training:
                 x = checkpoint(block, x, mask, rotation, use_reentrant=False)
             else:
@@ -151,8 +157,14 @@ class GPT(nn.Module):
             x = x[:, -1:]
         return self.head(self.norm(x))  # (B, T, V)
 
-    def _masks(self, full: Mask) -> list[Mask]:
-        """What each layer's tokens may see; layers that see the same share one mask."""
+    @property
+    def max_length(self) -> float:
+        """The most tokens in a row: block_size, or infinity if a token sees only some and positions go on for ever."""
+        endless = self.positions.endless and all(self.windows) and self.random is None
+        return inf if endless else self.block_size
+
+    def layer_masks(self, full: Mask) -> list[Mask]:
+        """What each layer's tokens may see of what `full` shows; layers that see the same share one mask."""
         shared: dict[int | None, Mask] = {None: full}
         masks = []
         for i, window in enumerate(self.windows):

@@ -1,7 +1,8 @@
 """Where a token stands, and how a model gets to know it: one class for each kind.
 
 Each is called once in a forward pass, with the embedded tokens (B, T, C) and their positions, (T,) or (B, T), and
-returns what the blocks take in: the tokens, and by what attention turns its queries and keys, or None.
+returns what the blocks take in: the tokens, and by what attention turns its queries and keys, or None. `endless` says
+whether there are positions beyond block_size.
 """
 
 from torch import Tensor, nn
@@ -14,6 +15,8 @@ class LearnedPositions(nn.Module):
 
     Source: Radford et al., 2018, section 3.1.
     """
+
+    endless = False
 
     def __init__(self, block_size: int, n_embd: int) -> None:
         super().__init__()
@@ -29,6 +32,8 @@ class RotaryPositions(nn.Module):
     Raises:
         ValueError: head_dim is odd.
     """
+
+    endless = True
 
     def __init__(self, head_dim: int, theta: float) -> None:
         super().__init__()
