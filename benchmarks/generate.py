@@ -1,4 +1,4 @@
-"""How fast tokens come: with the cache, without it, and from `transformers` on the same weights, in turns.
+"""How fast tokens come: with the cache, compiled, without, and from `transformers` on the same weights, in turns.
 
     python -m benchmarks.generate
     python -m benchmarks.generate --sizes 0.8M --batches 1 --contexts 32 --rounds 1
@@ -7,7 +7,8 @@ GPT-2 models with 65 tokens in their vocabulary, fresh weights, sampling at temp
 context (tokens in the prompt): milliseconds to the first token, the median of milliseconds a token after it, and tokens
 a second of all rows together after the first. The limit is the bytes of weights and cache that a token must read, over
 the rate at which so many bytes are read in the same run; at batch 64 also the floating-point operations over the rate
-of a matrix product. `share` is how much of it our cached decoding reaches.
+of a matrix product. `share` is how much of it is reached. At the end, a model whose layers have a window of 64: what a
+token costs after few and after many.
 """
 
 import argparse
@@ -24,17 +25,18 @@ import torch
 from benchmarks import machine, save
 from tinygpt.generation.decoding import Decoder
 from tinygpt.interop.huggingface import save_folder
-from tinygpt.model import GPT, GPT2
+from tinygpt.model import GPT, GPT2, Modern
 
 SIZES = {"0.8M": (4, 4, 128), "10.7M": (6, 6, 384)}  # layers, heads, width
-VOCABULARY, BLOCK = 65, 2048
+VOCABULARY = 65
+WINDOW, MANY = 64, 1000
 
 Times = tuple[float, list[float]]  # seconds to the first token, and those of each token after it
 
 
-def ours(model: GPT, prompts: list[list[int]], n: int, use_cache: bool) -> Times:
+def ours(model: GPT, prompts: list[list[int]], n: int, *, use_cache: bool = True, compiled: bool = False) -> Times:
     start = time.perf_counter()
-    decoder = Decoder(model, prompts, use_cache=use_cache)
+    decoder = Decoder(model, prompts, max_new_tokens=n, use_cache=use_cache, compiled=compiled)
     decoder.step()
     marks = [time.perf_counter()]
     for _ in range(n - 1):
@@ -103,6 +105,13 @@ def limit(model: GPT, batch: int, context: int) -> float:
     return max(reading, flops / matrix_rate())
 
 
+def windowed() -> tuple[float, float]:
+    """Milliseconds a token of a windowed model, from the 10th to the 60th and of the last 50 of many."""
+    model = Modern(vocab_size=VOCABULARY, block_size=256, n_layer=4, n_head=4, n_embd=128, window=WINDOW).eval()
+    _, seconds = ours(model, [[0]], MANY)
+    return 1000 * statistics.median(seconds[10:60]), 1000 * statistics.median(seconds[-50:])
+
+
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help="(default: all)")
@@ -125,17 +134,20 @@ def main() -> None:
     cells = []
     for size in args.sizes:
         n_layer, n_head, n_embd = SIZES[size]
-        model = GPT2(vocab_size=VOCABULARY, block_size=BLOCK, n_layer=n_layer, n_head=n_head, n_embd=n_embd).eval()
-        with tempfile.TemporaryDirectory() as folder:
-            save_folder(model, folder)
-            peer = AutoModelForCausalLM.from_pretrained(folder).eval()
-        for batch in args.batches:
-            for context in args.contexts:
+        for context in args.contexts:
+            block_size = context + args.tokens
+            model = GPT2(vocab_size=VOCABULARY, block_size=block_size, n_layer=n_layer, n_head=n_head, n_embd=n_embd)
+            model.eval()
+            with tempfile.TemporaryDirectory() as folder:
+                save_folder(model, folder)
+                peer = AutoModelForCausalLM.from_pretrained(folder).eval()
+            for batch in args.batches:
                 prompts = torch.randint(VOCABULARY, (batch, context)).tolist()
                 few = max(2, min(args.tokens, 2**14 // (batch * context)))  # without the cache one takes long
                 who: dict[str, Callable[[], Times]] = {
-                    "cached": partial(ours, model, prompts, args.tokens, True),
-                    "uncached": partial(ours, model, prompts, few, False),
+                    "cached": partial(ours, model, prompts, args.tokens),
+                    "compiled": partial(ours, model, prompts, args.tokens, compiled=True),
+                    "uncached": partial(ours, model, prompts, few, use_cache=False),
                     "transformers": partial(theirs, peer, prompts, args.tokens),
                 }
                 found: dict[str, list[Times]] = {name: [] for name in who}
@@ -148,7 +160,7 @@ def main() -> None:
                     cell = {"size": size, "B": batch, "context": context, "who": name, "first_ms": 1000 * first}
                     cell |= {"token_ms": 1000 * token, "tokens_per_second": batch / token}
                     share = ""
-                    if name == "cached":
+                    if name in ("cached", "compiled"):
                         cell["share"] = limit(model, batch, context) / token
                         share = f"{cell['share']:.0%}"
                     cells.append(cell)
@@ -157,8 +169,10 @@ def main() -> None:
                         f" {batch / token:,.0f} | {share} |",
                         flush=True,
                     )
+    early, late = windowed()
+    print(f"\nwindow {WINDOW}: {early:.2f} ms a token up to the 60th, {late:.2f} ms up to the {MANY:,}th")
     if args.out:
-        save(args.out, facts, cells=cells)
+        save(args.out, facts, cells=cells, window={"early_ms": early, "late_ms": late})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,12 @@
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tinygpt.generation.cache import KVCache
+from tests.conftest import small
 from tinygpt.generation.decoding import Decoder
 from tinygpt.generation.sampling import Sampling
 from tinygpt.model import GPT
@@ -10,69 +15,6 @@ from tinygpt.model import GPT
 @pytest.fixture
 def gpt(each_gpt: GPT) -> GPT:
     return each_gpt
-
-
-@pytest.mark.parametrize("chunk", [1, 2, 3, 8])
-def test_cached_logits_equal_uncached_ones(gpt: GPT, chunk: int):
-    ids = torch.randint(11, (3, 8))
-    cache = KVCache(gpt)
-    pieces = [gpt(ids[:, i : i + chunk], cache=cache) for i in range(0, 8, chunk)]
-    torch.testing.assert_close(torch.cat(pieces, dim=1), gpt(ids), atol=1e-5, rtol=1e-5)
-    assert cache.lengths == [8, 8, 8]
-
-
-@pytest.mark.parametrize("chunk", [1, 2, 3, 5])
-def test_cached_logits_of_rows_of_any_lengths_equal_the_rows_alone(gpt: GPT, chunk: int):
-    lengths = [3, 5, 1]
-    ids = torch.randint(11, (3, 8))
-    cache = KVCache(gpt)
-    found: list[list[torch.Tensor]] = [[], [], []]
-    for i in range(0, 5, chunk):  # what is behind a row's end is anything
-        padding = torch.tensor([[place < length for place in range(i, min(i + chunk, 5))] for length in lengths])
-        logits = gpt(ids[:, i : min(i + chunk, 5)], padding=padding, cache=cache)
-        for row, real, of in zip(found, padding, logits, strict=True):
-            row.extend(of[real])
-    assert cache.lengths == lengths
-    for step in range(3):
-        at = torch.tensor(cache.lengths)
-        logits = gpt(ids[torch.arange(3), at][:, None], cache=cache)
-        for row, of in zip(found, logits, strict=True):
-            row.append(of[0])
-        assert cache.lengths == [length + step + 1 for length in lengths]
-    for row, alone, length in zip(found, ids, lengths, strict=True):
-        torch.testing.assert_close(torch.stack(row), gpt(alone[None, : length + 3])[0], atol=1e-5, rtol=1e-5)
-
-
-def test_what_a_cache_cannot_take_is_refused(gpt: GPT):
-    cache = KVCache(gpt)
-    ids = torch.zeros(2, 2, dtype=torch.int64)
-    with pytest.raises(ValueError, match="padding must lie behind a row's tokens"):
-        gpt(ids, padding=torch.tensor([[True, True], [False, True]]), cache=cache)
-    with pytest.raises(ValueError, match="each row is one document"):
-        gpt(ids, documents=ids, cache=cache)
-    gpt(ids, padding=torch.tensor([[True, True], [True, False]]), cache=cache)
-    with pytest.raises(ValueError, match="rows of different lengths take one token at a time, got 2"):
-        gpt(ids, cache=cache)
-    with pytest.raises(ValueError, match="rows of different lengths take one token at a time, got 2"):
-        gpt(ids, padding=torch.tensor([[True, True], [True, False]]), cache=cache)
-
-
-def test_a_cached_token_that_changes_later_does_not_change_earlier_logits(gpt: GPT):
-    ids = torch.randint(11, (1, 8))
-    outputs = []
-    for last in (0, 1):
-        cache = KVCache(gpt)
-        first = gpt(ids[:, :7], cache=cache)
-        gpt(torch.full((1, 1), last), cache=cache)
-        outputs.append(first)
-    assert torch.equal(*outputs)
-
-
-def test_a_cache_has_room_for_block_size_tokens(gpt: GPT):
-    cache = KVCache(gpt)
-    gpt(torch.zeros(1, 8, dtype=torch.int64), cache=cache)
-    with pytest.raises(ValueError, match="room for 8 tokens, got 9"):
-        gpt(torch.zeros(1, 1, dtype=torch.int64), cache=cache)
 
 
 def decode(gpt: GPT, *prompts: list[int], n: int = 12, greedy: bool = False, **settings) -> list[list[int]]:
@@ -86,15 +28,18 @@ def decode(gpt: GPT, *prompts: list[int], n: int = 12, greedy: bool = False, **s
     return rows
 
 
-def uncached(gpt: GPT, prompt: list[int], n: int, overflow: str) -> list[int]:
+def uncached(
+    gpt: GPT, prompt: list[int], n: int, overflow: str, draw: Callable[[torch.Tensor], int] = lambda x: int(x.argmax())
+) -> list[int]:
     """The slow, obvious version: the whole model on all that is seen, for each token; block_size is 8."""
-    ids, begin = list(prompt), max(0, len(prompt) - 8)
+    endless = overflow == "shift" and gpt.max_length > 8
+    ids, begin = list(prompt), 0 if endless else max(0, len(prompt) - 8)
     for _ in range(n):
-        if len(ids) - begin > 8:
+        if len(ids) - begin > 8 and not endless:
             if overflow == "stop":
                 break
             begin = len(ids) - (8 if overflow == "crop" else 4)
-        ids.append(int(gpt(torch.tensor([ids[begin:]]))[0, -1].argmax()))
+        ids.append(draw(gpt(torch.tensor([ids[begin:]]))[0, -1]))
     return ids[len(prompt) :]
 
 
@@ -114,6 +59,85 @@ def test_greedy_decoding_equals_the_uncached_model_also_past_block_size(gpt: GPT
 def test_prompts_of_any_lengths_together_give_what_each_gives_alone(gpt: GPT, overflow, use_cache: bool):
     together = decode(gpt, *PROMPTS, n=20, greedy=True, overflow=overflow, use_cache=use_cache)
     assert together == [uncached(gpt, prompt, 20, overflow) for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize("overflow", ["shift", "crop", "stop"])
+def test_where_every_layer_has_a_window_nothing_need_be_shifted(overflow):
+    gpt = small("modern", window=[3, 2], n_global=1)
+    lengths = []
+    hook = gpt.register_forward_pre_hook(lambda _, args: lengths.append(args[0].shape[1]))
+    together = decode(gpt, *PROMPTS, n=30, greedy=True, overflow=overflow)
+    hook.remove()
+    assert together == [uncached(gpt, prompt, 30, overflow) for prompt in PROMPTS]
+    if overflow == "shift":
+        assert lengths == [12, *[1] * 30]
+
+
+CASES = {  # each with block_size 8
+    "gpt2": small("gpt2"),
+    "modern, windows, global": small("modern", window=[3, None], n_global=1),
+    "modern, endless": small("modern", window=[2, 4], n_global=1),
+    "gpt2, random": small("gpt2", window=2, n_random=1, random_block=2),
+}
+
+
+@settings(max_examples=80)
+@given(
+    case=st.sampled_from(sorted(CASES)),
+    prompts=st.lists(st.lists(st.integers(0, 10), min_size=1, max_size=12), min_size=1, max_size=4),
+    num_samples=st.integers(1, 3),
+    n=st.integers(1, 20),
+    overflow=st.sampled_from(["shift", "crop", "stop"]),
+    use_cache=st.booleans(),
+    temperature=st.sampled_from([0.0, 0.7, 1.5]),
+    chunk=st.sampled_from([1, 3, 4096]),
+    ends=st.dictionaries(st.integers(0, 11), st.integers(1, 20)),
+)
+def test_every_row_is_what_the_uncached_model_gives_alone(
+    case, prompts, num_samples, n, overflow, use_cache, temperature, chunk, ends
+):
+    gpt, sampling = CASES[case], Sampling(temperature=temperature)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tinygpt.generation.decoding.PREFILL", chunk)
+        decoder = Decoder(
+            gpt,
+            prompts,
+            max_new_tokens=n,
+            num_samples=num_samples,
+            sampling=sampling,
+            overflow=overflow,
+            seed=4,
+            use_cache=use_cache,
+        )
+        rows: list[list[int]] = [[] for _ in range(len(prompts) * num_samples)]
+        for step in range(1, n + 2):
+            for drawn in decoder.step():
+                rows[drawn.row].append(drawn.token)
+            decoder.finish([row for row, end in ends.items() if end == step])
+    for i, row in enumerate(rows):
+        numbers = np.random.default_rng([4, i % num_samples])
+
+        def draw(logits: torch.Tensor, numbers=numbers) -> int:
+            return sampling.next_token(logits[None], [numbers.random()], [[]], [[]])[0]
+
+        alone = uncached(gpt, prompts[i // num_samples], n, overflow, draw)
+        assert row == alone[: ends.get(i)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["gpt2", "modern, windows, global", "modern, endless"])
+def test_a_compiled_step_is_compiled_once_and_gives_the_same_text(case: str):
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    gpt = CASES[case]
+    expected = [decode(gpt, *PROMPTS, n=20, greedy=True), decode(gpt, *PROMPTS[::-1], n=9, greedy=True)]
+    assert decode(gpt, *PROMPTS, n=20, greedy=True, compiled=True) == expected[0]  # past block_size too
+    assert decode(gpt, *PROMPTS[::-1], n=9, greedy=True, compiled=True) == expected[1]
+    assert counters["stats"]["unique_graphs"] == 1
+    decode(gpt, [1, 2], n=3, compiled=True)  # another size of batch
+    assert counters["stats"]["unique_graphs"] == 2
 
 
 def test_shifting_costs_a_prefill_in_half_a_window_and_a_token_otherwise(gpt: GPT):
@@ -183,19 +207,6 @@ def test_log_probabilities_are_the_models_own_whatever_the_sampling(gpt: GPT):
         assert [token for token, _ in drawn.top] == best.indices.tolist()
         assert [logprob for _, logprob in drawn.top] == pytest.approx(best.values.tolist(), abs=1e-5)
         ids.append(drawn.token)
-
-
-def test_the_cache_has_the_dtype_of_the_keys_also_under_autocast(gpt: GPT):
-    caches = [KVCache(gpt), KVCache(gpt)]
-    gpt(torch.zeros(1, 3, dtype=torch.int64), cache=caches[0])
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        gpt(torch.zeros(1, 3, dtype=torch.int64), cache=caches[1])
-    assert [cache.layers[0].k.dtype for cache in caches] == [torch.float32, torch.bfloat16]
-    assert [cache.layers[0].v.dtype for cache in caches] == [torch.float32, torch.bfloat16]
-    attention = gpt.blocks[0].attention
-    layer = caches[0].layers[0]
-    assert layer.k.shape == (1, attention.n_kv_head, layer.slots.count, attention.head_dim)
-    assert (caches[0].layers[0].k[:, :, 3:] == 0).all()
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,10 @@ class Kernel(ABC):
 
 def check_shapes(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> None:
     """Raise ValueError, before any arithmetic, unless q, k and v are (B, H, T or S, D) and fit the mask."""
+    mask.once(("fits", q.shape, k.shape, v.shape), lambda: _check_shapes(q, k, v, mask))
+
+
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> None:
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4:
             raise ValueError(f"{name} must have 4 axes, (B, H, T, D), got shape {tuple(tensor.shape)}")

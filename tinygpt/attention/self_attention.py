@@ -2,11 +2,13 @@
 
 from typing import Protocol
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tinygpt.attention.kernel import Kernel
 from tinygpt.attention.masks import Mask
 from tinygpt.attention.rotary import Rotation, rotate
+from tinygpt.linear import Linear
 
 
 class LayerCache(Protocol):
@@ -71,11 +73,10 @@ class SelfAttention(nn.Module):
         self.kernel = kernel
         self.dropout = dropout
         # The three projections side by side: one matrix product.
-        self.qkv = nn.Linear(n_embd, (n_head + 2 * self.n_kv_head) * self.head_dim, bias=bias)
-        self.q_norm = nn.Identity() if q_norm is None else q_norm
-        self.k_norm = nn.Identity() if k_norm is None else k_norm
-        self.proj = nn.Linear(n_head * self.head_dim, n_embd, bias=bias)
-        self.residual_dropout = nn.Dropout(dropout)
+        self.qkv = Linear(n_embd, (n_head + 2 * self.n_kv_head) * self.head_dim, bias=bias)
+        self.q_norm = q_norm
+        self.k_norm = k_norm
+        self.proj = Linear(n_head * self.head_dim, n_embd, bias=bias)
 
     def forward(
         self, x: Tensor, mask: Mask, rotation: Rotation | None = None, cache: LayerCache | None = None
@@ -84,12 +85,18 @@ class SelfAttention(nn.Module):
         B, T, _ = x.shape
         qkv = self.qkv(x).view(B, T, -1, self.head_dim)  # (B, T, H + 2 · H_kv, D)
         q, k, v = qkv.split([self.n_head, self.n_kv_head, self.n_kv_head], dim=2)
-        q, k = self.q_norm(q), self.k_norm(k)
+        if self.q_norm is not None:
+            q = self.q_norm(q)
+        if self.k_norm is not None:
+            k = self.k_norm(k)
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
         # Norms and rotations compute in fp32; the kernel and the cache work in the dtype of the projections.
-        q, k, v = q.to(v.dtype).transpose(1, 2), k.to(v.dtype).transpose(1, 2), v.transpose(1, 2)  # (B, H, T, D)
+        if q.dtype != v.dtype:
+            q, k = q.to(v.dtype), k.to(v.dtype)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H, T, D)
         if cache is not None:
             k, v = cache.append(k, v)  # (B, H_kv, S, D)
         y = self.kernel(q, k, v, mask, self.dropout if self.training else 0.0)  # (B, H, T, D)
-        return self.residual_dropout(self.proj(y.transpose(1, 2).flatten(2)))
+        y = self.proj(y.transpose(1, 2).flatten(2))
+        return F.dropout(y, self.dropout) if self.training else y

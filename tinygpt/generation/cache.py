@@ -25,36 +25,40 @@ class Slots:
     def __init__(self, mask: Mask, capacity: float) -> None:
         self.mask = mask
         self.first = mask.n_global
-        takes_turns = mask.window is not None and mask.random is None
-        needed = mask.n_global + mask.window if takes_turns else capacity
+        window = mask.window if mask.random is None else None
+        needed = capacity if window is None else mask.n_global + window
         self.count = int(min(needed, capacity))
-        self.endless = takes_turns and self.count == needed
+        self.endless = window is not None and self.count == needed
         self.turns = max(1, self.count - self.first)
-        self.put: Callable[[Tensor, Tensor], Tensor]  # what `append` does with keys, and with values
+        # For the next tokens: what is done with their keys, and with their values; and what they may see of the result.
+        self.put: Callable[[Tensor, Tensor], Tensor]
+        self.seen: Mask
 
     def slot(self, place: int) -> int:
         return place if place < self.count else self.first + (place - self.first) % self.turns
 
-    def extend(self, start: int, T: int, ends: Sequence[int]) -> Mask:
+    def extend(self, start: int, T: int, ends: Sequence[int]) -> None:
         """Make ready for the tokens at places start to start + T - 1, of which each row keeps those before its end."""
         if T == 1 and len(set(ends)) == 1:
             self.put = partial(self._side_by_side, self.slot(start), min(start + 1, self.count))
-            # All that is kept is seen.
-            return replace(self.mask, start=start) if self.mask.random is not None else Mask(causal=False)
-        if start + T <= self.count:
+            # All that is kept is seen, but for random blocks.
+            self.seen = Mask(causal=False) if self.mask.random is None else replace(self.mask, start=start)
+        elif start + T <= self.count:
             # What is behind a row's end lies where its next tokens will.
             self.put = partial(self._side_by_side, start, start + T)
-            return replace(self.mask, start=start)
-        self.put = partial(self._in_turn, start, ends)
-        return replace(self.mask, start=min(start, self.count))
+            self.seen = replace(self.mask, start=start)
+        else:
+            self.put = partial(self._in_turn, start, ends)
+            self.seen = replace(self.mask, start=min(start, self.count))
 
-    def extend_each(self, places: Tensor, n_seen: int) -> Mask:
-        """Make ready for one token a row, at its own place (B,); so many slots are looked at."""
+    def extend_each(self, places: Tensor, end: float) -> None:
+        """Make ready for a token a row, each at its own place (B,), all before the end."""
+        n_seen = int(min(end, self.count))
         turn = self.first + (places - self.first) % self.turns
         self.put = partial(self._each_its_own, places.where(places < self.count, turn), n_seen)
-        mask = self.mask if self.mask.random is not None else Mask()
+        mask = Mask() if self.mask.random is None else self.mask
         seen = mask.sees(torch.zeros_like(places)[:, None], places[:, None], torch.arange(n_seen, device=places.device))
-        return Mask(causal=False, padding=seen, finite=True)
+        self.seen = Mask(causal=False, padding=seen, finite=True)
 
     def _side_by_side(self, slot: int, n_seen: int, old: Tensor, new: Tensor) -> Tensor:
         old[:, :, slot : slot + new.shape[2]] = new
@@ -114,16 +118,16 @@ class KVCache:
 
     Attributes:
         lengths: tokens of each row; empty before the first ones.
-        places: (B,), the lengths once more, if they are to be counted on the device; see `capture`.
     """
 
-    def __init__(self, model: GPT, capacity: int | None = None) -> None:
+    def __init__(self, model: GPT, capacity: float | None = None) -> None:
         self.capacity = model.max_length if capacity is None else capacity
         masks = model.layer_masks(Mask())
-        self.slots = {id(mask): Slots(mask, self.capacity) for mask in masks}
-        self.layers = [LayerCache(self.slots[id(mask)]) for mask in masks]
+        slots = {id(mask): Slots(mask, self.capacity) for mask in masks}
+        self.slots = list(slots.values())
+        self.layers = [LayerCache(slots[id(mask)]) for mask in masks]
         self.lengths: list[int] = []
-        self.places: Tensor | None = None
+        self.places: Tensor | None = None  # (B,), the lengths on the device, once captured
 
     def extend(self, ids: Tensor, padding: Tensor | None = None) -> tuple[Tensor, list[Mask]]:
         """Make room for tokens that come behind what is stored; for the model to call.
@@ -142,12 +146,10 @@ class KVCache:
         """
         B, T = ids.shape
         if self.places is not None:
-            places = self.places.clone()
-            self.places += 1
-            return places[:, None], self._each(places, self.capacity)
+            return self._extend_each(self.places, self.capacity)
         lengths = self.lengths or [0] * B
         start, end = max(lengths), max(lengths) + T
-        if end > self.capacity and not all(slots.endless for slots in self.slots.values()):
+        if end > self.capacity and not all(slots.endless for slots in self.slots):
             raise ValueError(f"the cache has room for {self.capacity} tokens, got {end}")
         counts = [T] * B
         if padding is not None:
@@ -155,21 +157,35 @@ class KVCache:
             if not torch.equal(padding, torch.arange(T, device=ids.device) < padding.sum(dim=1, keepdim=True)):
                 raise ValueError("padding must lie behind a row's tokens where there is a cache")
         if padding is None and T == 1 and min(lengths) < start:
-            places = torch.tensor(lengths, device=ids.device)
-            positions, masks = places[:, None], self._each(places, end)
+            positions, masks = self._extend_each(torch.tensor(lengths, device=ids.device), end)
         elif any(length < start for length, count in zip(lengths, counts, strict=True) if count):
             raise ValueError(f"rows of different lengths take one token at a time, got {T}")
         else:
             positions = torch.arange(start, end, device=ids.device)
             ends = [length + count for length, count in zip(lengths, counts, strict=True)]
-            made = {key: slots.extend(start, T, ends) for key, slots in self.slots.items()}
-            masks = [made[id(layer.slots.mask)] for layer in self.layers]
+            for slots in self.slots:
+                slots.extend(start, T, ends)
+            masks = [layer.slots.seen for layer in self.layers]
         self.lengths = [length + count for length, count in zip(lengths, counts, strict=True)]
         return positions, masks
 
-    def _each(self, places: Tensor, end: float) -> list[Mask]:
-        made = {key: slots.extend_each(places, int(min(end, slots.count))) for key, slots in self.slots.items()}
-        return [made[id(layer.slots.mask)] for layer in self.layers]
+    def _extend_each(self, places: Tensor, end: float) -> tuple[Tensor, list[Mask]]:
+        for slots in self.slots:
+            slots.extend_each(places, end)
+        return places[:, None], [layer.slots.seen for layer in self.layers]
+
+    def capture(self) -> None:
+        """From now on every step looks the same, a token a row: it looks at all slots, and lengths are on the device.
+
+        So a step can be compiled, or be a CUDA graph. `advance` counts its tokens.
+        """
+        self.places = torch.tensor(self.lengths, device=self.layers[0].k.device)
+
+    def advance(self) -> None:
+        """Count the token that each row was given by a captured step."""
+        self.lengths = [length + 1 for length in self.lengths]
+        assert self.places is not None
+        self.places += 1
 
     def select(self, rows: list[int]) -> None:
         """Keep these rows of the batch, in this order; one may come several times."""
@@ -183,6 +199,8 @@ class KVCache:
         """Give rows of the batch what the rows of another cache of this capacity hold."""
         for row, length in zip(rows, other.lengths, strict=True):
             self.lengths[row] = length
+        if self.places is not None:
+            self.places.copy_(torch.tensor(self.lengths))
         for layer, new in zip(self.layers, other.layers, strict=True):
             if new.k.numel():
                 index = torch.tensor(rows, device=new.k.device)

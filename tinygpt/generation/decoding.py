@@ -1,9 +1,10 @@
 """The decoding loop: prefill once, then one token at a time, for prompts of any lengths together."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import nan
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -53,6 +54,18 @@ class _Row:
         return [*self.prompt, *self.new][self.begin :]
 
 
+@cache
+def compiled_step(device: str) -> Callable[[GPT, Tensor, KVCache], Tensor]:
+    """The model on one token a row, compiled once for each size of batch and cache."""
+
+    def step(model: GPT, ids: Tensor, cache: KVCache) -> Tensor:
+        return model(ids, cache=cache)
+
+    # A CUDA graph leaves its result where the next step writes: it is used up by then.
+    options: dict[str, Any] = {"triton.cudagraphs": True} if device == "cuda" else {"cpp_wrapper": True}
+    return torch.compile(step, dynamic=False, options=options)
+
+
 class Decoder:
     """Continues prompts, a token for each at a time.
 
@@ -73,6 +86,7 @@ class Decoder:
         use_cache: keep keys and values; without, everything that is seen is computed for each token, to the same
             result.
         n_top: how many of the likeliest tokens to name with each; None: no log-probabilities at all.
+        compiled: capture the step that decodes a token, which takes a while; on a GPU as a CUDA graph. Ended rows stay.
 
     Attributes:
         full: rows that "stop" has ended, before their next token.
@@ -90,6 +104,7 @@ class Decoder:
         seed: int = 0,
         use_cache: bool = True,
         n_top: int | None = None,
+        compiled: bool = False,
     ) -> None:
         for name, value in (("max_new_tokens", max_new_tokens), ("num_samples", num_samples)):
             if value < 1:
@@ -103,6 +118,7 @@ class Decoder:
         self.overflow = overflow
         self.use_cache = use_cache
         self.n_top = n_top
+        self.compiled = compiled
         self.device = model.token_embedding.weight.device
         self.full: set[int] = set()
         self._limit = model.max_length if overflow == "shift" else model.block_size
@@ -117,6 +133,8 @@ class Decoder:
             for i, prompt in enumerate(prompts)
             for j in range(num_samples)
         ]
+        longest = max((len(row) - row.begin for row in self._rows), default=0)
+        self._capacity = self._limit if compiled else min(self._limit, longest + max_new_tokens)
         self._cache: KVCache | None = None
 
     @torch.inference_mode()
@@ -145,7 +163,8 @@ class Decoder:
         own = logprobs.gather(1, torch.tensor(tokens, device=self.device)[:, None])[:, 0].tolist()
         best = logprobs.topk(min(self.n_top, logprobs.shape[1]), dim=-1)
         tops = [list(zip(*pair, strict=True)) for pair in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
-        return [Drawn(row.number, *of) for row, *of in zip(rows, tokens, own, tops, strict=True)]
+        numbers = [row.number for row in rows]
+        return [Drawn(*of) for of in zip(numbers, tokens, own, tops, strict=True)]
 
     def finish(self, numbers: Collection[int]) -> None:
         """End rows: they draw no more, and leave the batch when half of it has ended."""
@@ -162,7 +181,9 @@ class Decoder:
         kept = [i for i, row in enumerate(self._rows) if row.number not in self._ended]
         if not kept:
             self._rows, self._cache = [], None
-        elif 2 * len(kept) <= len(self._rows):  # a copy of the cache is worth it once in so many rows
+        elif (
+            2 * len(kept) <= len(self._rows) and not self.compiled
+        ):  # a copy of the cache is worth it once in so many rows
             self._rows = [self._rows[i] for i in kept]
             if self._cache is not None:
                 self._cache.select(kept)
@@ -186,27 +207,33 @@ class Decoder:
     def _decode(self) -> Tensor:
         """(B, V), of every row that is in the batch."""
         if self._cache is None:
-            longest = max(len(row) - row.begin for row in self._rows)
-            self._capacity = int(min(self._limit, longest + self.max_new_tokens))
             self._cache = self._prefill([row.visible[:-1] for row in self._rows[:: self.num_samples]])
             if self.num_samples > 1:
                 self._cache.select([i for i in range(len(self._cache.lengths)) for _ in range(self.num_samples)])
+            if self.compiled:
+                self._cache.capture()
         ids = torch.tensor([[row.last] for row in self._rows], device=self.device)
-        return self.model(ids, cache=self._cache)[:, -1]
+        if not self.compiled:
+            return self.model(ids, cache=self._cache)[:, -1]
+        logits = compiled_step(self.device.type)(self.model, ids, self._cache)
+        self._cache.advance()
+        return logits[:, -1]
 
     def _prefill(self, rows: list[list[int]]) -> KVCache:
         """A cache of these tokens."""
-        cache = KVCache(self.model, self._capacity)
-        cache.lengths = [0] * len(rows)
+        prefilled = KVCache(self.model, self._capacity)
+        prefilled.lengths = [0] * len(rows)
         chunk = max(1, PREFILL // len(rows))
         for begin in range(0, max(map(len, rows)), chunk):
             pieces = [row[begin : begin + chunk] for row in rows]
             T = max(map(len, pieces))
             ids = torch.tensor([piece + [0] * (T - len(piece)) for piece in pieces], device=self.device)
-            counts = torch.tensor([[len(piece)] for piece in pieces], device=self.device)
-            padding = None if all(len(piece) == T for piece in pieces) else torch.arange(T, device=self.device) < counts
-            self.model(ids, padding=padding, cache=cache, last_only=True)
-        return cache
+            padding = None
+            if any(len(piece) < T for piece in pieces):
+                counts = torch.tensor([[len(piece)] for piece in pieces], device=self.device)
+                padding = torch.arange(T, device=self.device) < counts
+            self.model(ids, padding=padding, cache=prefilled, last_only=True)
+        return prefilled
 
     def _recompute(self) -> Tensor:
         """The same as `_decode`, without a cache: all that is seen, in rows that end together."""
@@ -214,5 +241,9 @@ class Decoder:
         width = max(map(len, seen))
         ids = torch.tensor([[0] * (width - len(row)) + row for row in seen], device=self.device)
         lengths = torch.tensor([[len(row)] for row in seen], device=self.device)
-        padding = None if all(len(row) == width for row in seen) else torch.arange(width, 0, -1, device=self.device) <= lengths
+        padding = (
+            None
+            if all(len(row) == width for row in seen)
+            else torch.arange(width, 0, -1, device=self.device) <= lengths
+        )
         return self.model(ids, padding=padding, last_only=True)[:, -1]

@@ -67,6 +67,7 @@ class TextGenerator:
         seed: int = 0,
         use_cache: bool = True,
         n_top: int | None = None,
+        compiled: bool = False,
         temperature: float = 0.8,
         **sampling: Any,
     ) -> Iterator[Piece]:
@@ -78,7 +79,7 @@ class TextGenerator:
             max_new_tokens: how many tokens to add at most, at least 1.
             stop: strings that end a sample.
             stop_ids: ids that end one.
-            overflow, seed, use_cache, n_top: see `Decoder`.
+            overflow, seed, use_cache, n_top, compiled: see `Decoder`.
             temperature, sampling: see `Sampling`.
 
         Raises:
@@ -97,6 +98,7 @@ class TextGenerator:
             seed=seed,
             use_cache=use_cache,
             n_top=n_top,
+            compiled=compiled,
         )
         samples = [Sample(prompt) for prompt in prompts for _ in range(num_samples)]
         texts = [IncrementalDecoder(self.tokenizer) for _ in samples]

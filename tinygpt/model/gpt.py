@@ -10,11 +10,13 @@ from math import inf
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tinygpt.attention.masks import Mask, random_blocks
 from tinygpt.attention.self_attention import LayerCache, SelfAttention
+from tinygpt.linear import Linear
 from tinygpt.model.init import INITIALISATIONS
 
 
@@ -99,10 +101,10 @@ class GPT(nn.Module):
             self.random = torch.stack(tables)
         self.token_embedding = nn.Embedding(config["vocab_size"], config["n_embd"])
         self.positions = positions
-        self.embedding_dropout = nn.Dropout(config["dropout"])
+        self.dropout: float = config["dropout"]
         self.blocks = nn.ModuleList(blocks)
         self.norm = norm
-        self.head = nn.Linear(config["n_embd"], config["vocab_size"], bias=False)
+        self.head = Linear(config["n_embd"], config["vocab_size"], bias=False)
         INITIALISATIONS[config["init"]](self, self.n_layer)
         if config["tie_embeddings"]:
             self.head.weight = self.token_embedding.weight
@@ -140,14 +142,15 @@ class GPT(nn.Module):
                 raise ValueError("with a cache each row is one document, got documents")
             positions, masks = cache.extend(ids, padding)
         else:
-            if T > self.max_length:
+            if self.max_length < T:
                 raise ValueError(f"the model sees block_size={self.block_size} tokens at most, got {T}")
             full = Mask(padding=padding, documents=documents)
             # (T,), or (B, T) where rows differ
             positions = torch.arange(T, device=ids.device) if full.positions is None else full.positions
             masks = self.layer_masks(full)
         x, rotation = self.positions(self.token_embedding(ids), positions)  # (B, T, C)
-        x = self.embedding_dropout(x)
+        if self.training:
+            x = F.dropout(x, self.dropout)
         for i, (block, mask) in enumerate(zip(self.blocks, masks, strict=True)):
             if self.gradient_checkpointing and self.training:
                 x = checkpoint(block, x, mask, rotation, use_reentrant=False)

@@ -3,7 +3,6 @@
 python -m tinygpt.report.attention --checkpoint RUN_DIR_OR_CKPT --text "The cat sat on the mat."
 """
 
-import argparse
 import base64
 import json
 import sys
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from tinygpt.attention import Manual, Mask, SelfAttention
 from tinygpt.errors import UserError, one_line
+from tinygpt.flags import Parser
 from tinygpt.model.gpt import GPT
 
 DPI = 110
@@ -149,7 +149,7 @@ def visible(text: str) -> str:
 
 
 def main() -> None:
-    p = argparse.ArgumentParser(
+    p = Parser(
         prog="python -m tinygpt.report.attention",
         description="Show where each head of a model looks in a text: a heat map for each layer and head, its entropy"
         " in bits and its mean distance in tokens. Writes a PNG and an HTML page.",
