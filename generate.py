@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from tinygpt.errors import UserError
+from tinygpt.errors import UserError, one_line
 from tinygpt.flags import Parser
 
 if TYPE_CHECKING:
@@ -160,9 +160,9 @@ def parser() -> argparse.ArgumentParser:
         help="capture the step of one token first: takes half a minute, on a GPU less, then small models are up to"
         " twice as fast",
     )
-    p.add_argument("--quantize", choices=["int8"], help="weights of 8 bits each: a quarter of the memory, slower")
+    p.add_argument("--quantize", choices=["int8"], help="weights of 8 bits in all linear layers: smaller, slower")
     p.add_argument("--seed", type=at_least_zero, default=0, metavar="S", help="same seed, same text (default: 0)")
-    p.add_argument("--no-cache", action="store_true", help="compute the whole window for every token: slow, same text")
+    p.add_argument("--no-cache", action="store_true", help="compute all that is seen for every token: slow, same text")
     p.add_argument(
         "--unknown",
         choices=["error", "skip", "replace"],
@@ -256,6 +256,6 @@ if __name__ == "__main__":
     except BrokenPipeError:  # whoever read the text has had enough
         sys.stderr.close()
     except (UserError, RuntimeError, ValueError, OSError) as error:
-        sys.exit(f"generate.py: {' '.join(str(error).split())}")
+        sys.exit(f"generate.py: {one_line(error)}")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -150,6 +150,7 @@ def main() -> None:
                     "uncached": partial(ours, model, prompts, few, use_cache=False),
                     "transformers": partial(theirs, peer, prompts, args.tokens),
                 }
+                torch.compiler.reset()  # which goes on without compiling after a few sizes
                 found: dict[str, list[Times]] = {name: [] for name in who}
                 for _ in range(args.rounds + 1):
                     for name, run in who.items():

@@ -16,6 +16,7 @@ from tinygpt.errors import UserError
 from tinygpt.generation.decoding import Decoder
 from tinygpt.generation.interactive import Session
 from tinygpt.model import GPT2
+from tinygpt.model.int8 import quantize
 
 ROOT = Path(__file__).parents[1]
 EACH = [
@@ -137,6 +138,30 @@ def test_a_text_is_scored(command, run_dir: Path):
     assert command("--score", "empty.txt")[0].splitlines()[0].endswith(f"perplexity {found['perplexity']:.3f}")
 
 
+def test_weights_of_8_bits_are_sampled_and_scored_and_their_memory_is_named(command, run_dir: Path):
+    Path("book.txt").write_text("abcdefghi" * 7)
+    gpt = tinygpt.load(run_dir)
+    before, after = quantize(gpt.model)
+    words = f"int8: the weights take {after / 1e6:.2f} MB instead of {before / 1e6:.2f}\n"
+    expected = gpt.generate("abc", max_new_tokens=20)
+    assert command("--quantize", "int8", "--prompt", "abc", "--max-new-tokens", "20") == (expected + "\n", words)
+    out, err = command("--quantize", "int8", "--score", "book.txt", "--json")
+    assert err == words
+    loss = json.loads(out)["loss"]
+    assert loss == gpt.score("abcdefghi" * 7).loss != tinygpt.load(run_dir).score("abcdefghi" * 7).loss
+
+
+@pytest.mark.slow
+def test_a_compiled_step_gives_the_same_text(command, run_dir: Path):
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    words = ("--max-new-tokens", "20", "--num-samples", "2")
+    assert command(*words, "--compile") == command(*words)
+    assert counters["stats"]["unique_graphs"] == 1
+
+
 def test_a_validation_text_scores_its_validation_loss(command, book: Path):
     """The end of a single document is what is held out: its tokens, windows and bytes are the same."""
     from tinygpt.data.text_files import TextFiles
@@ -211,10 +236,13 @@ def test_ctrl_c_keeps_what_there_is_and_ends_cleanly(command, run_dir: Path, mon
         assert text == whole[:4] + "\n"
 
 
-def test_a_prompt_comes_from_a_file_or_from_stdin_byte_for_byte(command, run_dir: Path, monkeypatch):
+def test_a_prompt_comes_from_a_file_or_from_stdin(command, run_dir: Path, monkeypatch):
     expected = command("--prompt", "abc", "--max-new-tokens", "9")
-    Path("prompt.txt").write_bytes(b"abc")
-    assert command("--prompt-file", "prompt.txt", "--max-new-tokens", "9") == expected
+    for content in (b"abc", b"\xef\xbb\xbfabc"):
+        Path("prompt.txt").write_bytes(content)
+        assert command("--prompt-file", "prompt.txt", "--max-new-tokens", "9") == expected
+    Path("prompt.txt").write_bytes(b"a\r\nb c\n")
+    assert generate.read("--prompt-file", "prompt.txt") == "a\nb c\n"  # as texts to train on are read
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"abc")))
     assert command("--prompt-file", "-", "--max-new-tokens", "9") == expected
 
@@ -247,6 +275,7 @@ def test_any_prompt_arrives_as_it_was_typed(command, run_dir: Path, monkeypatch,
         (["--presence-penalty", "inf"], "must be a finite number, got 'inf'"),
         (["--logit-bias", "a=b"], "must be ID=VALUE, such as 12=-inf, got 'a=b'"),
         (["--overflow", "wrap"], "invalid choice: 'wrap'"),
+        (["two\nlines"], "unrecognized arguments: two lines"),
         (["--stop-escaped", r"\xzz"], "has a wrong escape: '\\\\xzz'"),
     ],
 )
@@ -254,7 +283,10 @@ def test_a_wrong_command_line_exits_with_2(command, run_dir: Path, capsys, words
     with pytest.raises(SystemExit) as stop:
         command(*words)
     assert stop.value.code == 2
-    assert message in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.startswith("generate.py: ")
+    assert err.count("\n") == 1
 
 
 def shell(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -19,23 +19,24 @@ def test_the_product_is_the_same_in_parts(bias: bool, n_parts: int, shape: tuple
     torch.testing.assert_close(layer(columns), F.linear(columns, layer.weight, layer.bias))
 
 
-def test_large_matrices_alone_have_a_part_for_each_thread():
-    n = torch.get_num_threads()
-    assert Linear(LARGE // 2, 2 * n).n_parts == n
-    assert Linear(8, 2 * n).n_parts == 1
-    torch.set_num_threads(2)
+def test_no_row_gives_no_row():
+    layer = Linear(64, 30)
+    layer.n_parts = 2
+    assert layer(torch.zeros(0, 3, 64)).shape == (0, 3, 30)
+
+
+def test_large_matrices_alone_have_a_part_for_each_thread(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert Linear(LARGE // 2, 2).n_parts == 2
+    assert Linear(LARGE // 2 - 1, 2).n_parts == 1
     assert Linear(LARGE, 3).n_parts == 1  # not to be halved
-    torch.set_num_threads(n)
 
 
 def test_derivatives_are_those_of_the_whole():
-    layer = Linear(64, 30)
+    layer, x = Linear(64, 30), torch.randn(2, 64)
     layer.n_parts = 2
-    x = torch.randn(2, 64)
-    for given in (x, x.clone().requires_grad_()):
-        layer.zero_grad()
-        layer(given).square().sum().backward()
-        ours = layer.weight.grad
-        layer.zero_grad()
-        F.linear(given, layer.weight, layer.bias).square().sum().backward()
-        torch.testing.assert_close(ours, layer.weight.grad)
+    layer(x).square().sum().backward()
+    ours = [layer.weight.grad, layer.bias.grad]
+    layer.zero_grad()
+    F.linear(x, layer.weight, layer.bias).square().sum().backward()
+    torch.testing.assert_close(ours, [layer.weight.grad, layer.bias.grad])

@@ -24,7 +24,7 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         n = self.n_parts
         rows = x.numel() // self.in_features
-        if n == 1 or rows > ROWS or x.requires_grad or x.device.type != "cpu":
+        if n == 1 or not 0 < rows <= ROWS or x.requires_grad or x.device.type != "cpu":
             return F.linear(x, self.weight, self.bias)
         if rows == 1 and torch.compiler.is_compiling():  # which would write the product out, in slow loops
             return F.linear(x, self.weight, self.bias)

@@ -61,17 +61,6 @@ def test_what_a_cache_cannot_take_is_refused(gpt: GPT):
         gpt(ids, padding=torch.tensor([[True, True], [True, False]]), cache=cache)
 
 
-def test_a_cached_token_that_changes_later_does_not_change_earlier_logits(gpt: GPT):
-    ids = torch.randint(11, (1, 8))
-    outputs = []
-    for last in (0, 1):
-        cache = KVCache(gpt)
-        first = gpt(ids[:, :7], cache=cache)
-        gpt(torch.full((1, 1), last), cache=cache)
-        outputs.append(first)
-    assert torch.equal(*outputs)
-
-
 def test_a_cache_has_room_for_block_size_tokens(gpt: GPT):
     cache = KVCache(gpt)
     gpt(torch.zeros(1, 8, dtype=torch.int64), cache=cache)
@@ -95,11 +84,11 @@ def test_the_cache_has_the_dtype_of_the_keys_also_under_autocast(gpt: GPT):
 ENDLESS = {
     "window": {"window": 3},
     "a window of one": {"window": 1},
-    "windows, global": {"window": [4, 2], "n_global": 2},
-    "wider than block_size": {"window": 9, "n_global": 1},
-    "manual": {"window": [3, 5], "n_global": 1, "attention": Manual()},
-    "chunked": {"window": 3, "n_global": 1, "attention": Chunked(strip=2)},
-    "sliding window": {"window": 3, "n_global": 2, "n_kv_head": 1, "attention": SlidingWindow(block=2)},
+    "windows": {"window": [4, 2]},
+    "of block_size": {"window": 8},
+    "manual": {"window": [3, 5], "attention": Manual()},
+    "chunked": {"window": 3, "attention": Chunked(strip=2)},
+    "sliding window": {"window": 3, "n_kv_head": 1, "attention": SlidingWindow(block=2)},
 }
 
 
@@ -116,8 +105,7 @@ def test_where_every_layer_has_a_window_cached_logits_equal_uncached_ones_for_ev
     pieces = [endless(ids[:, i : i + chunk], cache=cache) for i in range(0, 30, chunk)]
     torch.testing.assert_close(torch.cat(pieces, dim=1), endless(ids), atol=1e-5, rtol=1e-5)
     for layer, window in zip(cache.layers, endless.windows, strict=True):
-        assert window is not None
-        assert layer.k.shape[2] == window + endless.config["n_global"]  # whatever the length
+        assert layer.k.shape[2] == window  # whatever the length
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 5, 13])
@@ -136,12 +124,45 @@ def test_rows_of_any_lengths_go_on_for_ever_as_each_does_alone(endless: GPT, chu
             torch.testing.assert_close(row, endless(alone[None, :n])[0, -1:], atol=1e-5, rtol=1e-5)
 
 
-def test_a_model_with_learned_positions_or_a_layer_without_a_window_ends_at_block_size():
-    assert small("modern", window=3).max_length == torch.inf
-    for gpt in (small("gpt2", window=3), small("modern", window=[3, None]), small("modern", window=3, n_random=1)):
-        assert gpt.max_length == 8
-        with pytest.raises(ValueError, match="block_size=8 tokens at most, got 9"):
-            gpt(torch.zeros(1, 9, dtype=torch.int64))
+@pytest.mark.parametrize(
+    ("family", "sizes"),
+    [
+        ("gpt2", {"window": 3}),  # learned positions
+        ("modern", {"window": [3, None]}),
+        ("modern", {"window": 9}),
+        ("modern", {"window": 3, "n_random": 1}),
+        ("modern", {"window": 3, "n_global": 1}),
+    ],
+)
+def test_every_other_model_ends_at_block_size(family: str, sizes: dict):
+    gpt = small(family, **sizes)
+    assert gpt.max_length == 8
+    ids = torch.zeros(1, 9, dtype=torch.int64)
+    with pytest.raises(ValueError, match="block_size=8 tokens at most, got 9"):
+        gpt(ids)
+    with pytest.raises(ValueError, match="room for 8 tokens, got 9"):
+        gpt(ids, cache=KVCache(gpt))
+    cache = KVCache(gpt)
+    gpt(ids[:, :8], cache=cache)
+    with pytest.raises(ValueError, match="room for 8 tokens, got 9"):
+        gpt(ids[:, 8:], cache=cache)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 5])
+@pytest.mark.parametrize("kernel", [None, Manual(), Chunked(strip=2), SlidingWindow(block=2)])
+def test_global_tokens_stay_where_the_others_take_turns(chunk: int, kernel):
+    gpt = small("modern", block_size=24, window=[3, 5], n_global=2, attention=kernel)
+    ids, lengths = torch.randint(11, (3, 24)), torch.tensor([15, 1, 6])
+    cache = KVCache(gpt)
+    for i in range(0, 15, chunk):
+        padding = torch.arange(i, i + chunk) < lengths[:, None]
+        gpt(ids[:, i : i + chunk], padding=padding, cache=cache)
+    assert [layer.k.shape[2] for layer in cache.layers] == [5, 7]
+    for _ in range(9):
+        at = torch.tensor(cache.lengths)
+        logits = gpt(ids[torch.arange(3), at][:, None], cache=cache)
+        for row, alone, n in zip(logits, ids, cache.lengths, strict=True):
+            torch.testing.assert_close(row, gpt(alone[None, :n])[0, -1:], atol=1e-5, rtol=1e-5)
 
 
 def test_a_cache_with_too_little_room_for_a_window_does_not_forget():
@@ -177,3 +198,12 @@ def test_captured_steps_give_the_same_logits(gpt: GPT):
         cache.advance()
         for row, alone, n in zip(logits, ids, cache.lengths, strict=True):
             torch.testing.assert_close(row, gpt(alone[None, :n])[0, -1:], atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match="a captured cache takes one token a row, got 2"):
+        gpt(ids[:, :2], cache=cache)
+    cache.select([1])
+    logits = gpt(ids[1:, cache.lengths[0]][:, None], cache=cache)
+    cache.advance()
+    torch.testing.assert_close(logits, gpt(ids[1:, : cache.lengths[0]])[:, -1:], atol=1e-5, rtol=1e-5)
+    cache.advance()
+    with pytest.raises(ValueError, match="room for 8 tokens, got 9"):
+        cache.advance()

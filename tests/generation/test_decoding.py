@@ -63,7 +63,7 @@ def test_prompts_of_any_lengths_together_give_what_each_gives_alone(gpt: GPT, ov
 
 @pytest.mark.parametrize("overflow", ["shift", "crop", "stop"])
 def test_where_every_layer_has_a_window_nothing_need_be_shifted(overflow):
-    gpt = small("modern", window=[3, 2], n_global=1)
+    gpt = small("modern", window=[3, 2])
     lengths = []
     hook = gpt.register_forward_pre_hook(lambda _, args: lengths.append(args[0].shape[1]))
     together = decode(gpt, *PROMPTS, n=30, greedy=True, overflow=overflow)
@@ -76,7 +76,8 @@ def test_where_every_layer_has_a_window_nothing_need_be_shifted(overflow):
 CASES = {  # each with block_size 8
     "gpt2": small("gpt2"),
     "modern, windows, global": small("modern", window=[3, None], n_global=1),
-    "modern, endless": small("modern", window=[2, 4], n_global=1),
+    "modern, endless": small("modern", window=[2, 4]),
+    "modern, global": small("modern", window=[2, 4], n_global=1),
     "gpt2, random": small("gpt2", window=2, n_random=1, random_block=2),
 }
 
@@ -135,6 +136,8 @@ def test_a_compiled_step_is_compiled_once_and_gives_the_same_text(case: str):
     expected = [decode(gpt, *PROMPTS, n=20, greedy=True), decode(gpt, *PROMPTS[::-1], n=9, greedy=True)]
     assert decode(gpt, *PROMPTS, n=20, greedy=True, compiled=True) == expected[0]  # past block_size too
     assert decode(gpt, *PROMPTS[::-1], n=9, greedy=True, compiled=True) == expected[1]
+    assert counters["stats"]["unique_graphs"] == 1
+    decode(gpt, *[[1]] * 4, n=3, compiled=True)  # nothing to prefill
     assert counters["stats"]["unique_graphs"] == 1
     decode(gpt, [1, 2], n=3, compiled=True)  # another size of batch
     assert counters["stats"]["unique_graphs"] == 2
@@ -214,6 +217,8 @@ def test_log_probabilities_are_the_models_own_whatever_the_sampling(gpt: GPT):
     [
         ([[1]], {"num_samples": 0}, "num_samples must be at least 1, got 0"),
         ([[1]], {"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0"),
+        ([[1]], {"overflow": "slide"}, "overflow must be one of shift, crop, stop, got 'slide'"),
+        ([[1]], {"compiled": True, "use_cache": False}, "a compiled step needs the cache"),
         ([[1], []], {}, "a prompt must have at least one token"),
     ],
 )

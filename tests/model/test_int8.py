@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from tests.conftest import small
 from tinygpt.model import GPT
 from tinygpt.model.int8 import Int8Linear, quantize
 
@@ -21,7 +20,7 @@ def test_weights_are_off_by_half_a_step_at_most(bias: bool):
     assert ((found.T - linear.weight).abs() <= 0.5001 * step[:, None]).all()
     assert ours.weight.dtype == torch.int8
     assert ours.weight[1].abs().max() == 127
-    torch.testing.assert_close(ours(torch.full((3, 16), 1 / 16)).shape, (3, 4))
+    assert ours(torch.zeros(3, 5, 16)).shape == (3, 5, 4)
 
 
 def test_a_model_takes_a_quarter_and_says_almost_the_same(each_gpt: GPT):
@@ -48,8 +47,3 @@ def test_a_cache_goes_with_it(each_gpt: GPT):
     cache = KVCache(each_gpt)
     pieces = [each_gpt(ids[:, i : i + 1], cache=cache) for i in range(8)]
     torch.testing.assert_close(torch.cat(pieces, dim=1), each_gpt(ids), atol=1e-5, rtol=1e-5)
-
-
-def test_sizes_hold_for_a_family_with_an_untied_head():
-    before, after = quantize(small("modern", vocab_size=64, n_embd=64))
-    assert after < 0.4 * before

@@ -18,8 +18,8 @@ from tinygpt.attention.sdpa import SDPA
 class Flex(Kernel):
     """`torch.nn.attention.flex_attention`. It trains on a GPU alone, and without dropout of attention weights.
 
-    On a CPU it computes the forward pass alone, unfused. Behind a cache this is `SDPA`, for every length would be
-    another kernel to compile.
+    On a CPU it computes the forward pass alone, unfused. Behind a cache, and for one query, this is `SDPA`, for every
+    length would be another kernel to compile.
 
     Source: Dong et al., 2024.
     """
@@ -37,7 +37,7 @@ class Flex(Kernel):
         T, S = q.shape[2], k.shape[2]
         if dropout or (torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))):
             self.check(device=q.device.type, dropout=dropout, random=mask.random is not None, head_dim=q.shape[3])
-        if mask.start:
+        if mask.start or T == 1:
             return SDPA()(q, k, v, mask)
         k, v = mask.silence(k), mask.silence(v)
         blocks = mask.once(("flex", T, S, q.device), lambda: _block_mask(mask, T, S, q.device))

@@ -25,9 +25,11 @@ def rotation(positions: Tensor, head_dim: int, theta: float) -> Rotation:
 
     Source: Su et al., 2021, section 3.2; the halves as pairs: GPT-NeoX, Black et al., 2022.
     """
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=positions.device) / head_dim
+    # In fp32 the angle of the millionth token would be off by 3 hundredths; MPS has nothing longer.
+    dtype = torch.float32 if positions.device.type == "mps" else torch.float64
+    exponents = torch.arange(0, head_dim, 2, dtype=dtype, device=positions.device) / head_dim
     angles = positions[..., None, None] * (1 / theta**exponents)  # (..., T, 1, D / 2)
-    cos, sin = angles.cos(), angles.sin()
+    cos, sin = angles.cos().float(), angles.sin().float()
     return Rotation(torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1))
 
 

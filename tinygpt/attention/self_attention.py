@@ -15,7 +15,7 @@ class LayerCache(Protocol):
     """One layer's cache, as attention sees it."""
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Store the new keys and values (B, H_kv, T, D); return all that are stored, (B, H_kv, S, D) each."""
+        """Store the new keys and values (B, H_kv, T, D); return all that the mask is of, (B, H_kv, S, D) each."""
         ...
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 import torch
 from torch import Tensor
@@ -15,11 +16,13 @@ class Slots:
     """Where the layers that share a mask keep their tokens.
 
     The token at place p of a row is in slot p. Where a window lets only the last tokens be seen, and the global ones,
-    there are slots for those alone: behind the global tokens the rest take turns.
+    there are slots for those alone: behind the global tokens the rest take turns, in a rolling buffer.
 
     Args:
         mask: of a pass over all tokens.
         capacity: places of a row.
+
+    Source: Jiang et al., 2023 (Mistral 7B), section 2, for the rolling buffer.
     """
 
     def __init__(self, mask: Mask, capacity: float) -> None:
@@ -28,7 +31,7 @@ class Slots:
         window = mask.window if mask.random is None else None
         needed = capacity if window is None else mask.n_global + window
         self.count = int(min(needed, capacity))
-        self.endless = window is not None and self.count == needed
+        self.is_whole = self.count == needed
         self.turns = max(1, self.count - self.first)
         # For the next tokens: what is done with their keys, and with their values; and what they may see of the result.
         self.put: Callable[[Tensor, Tensor], Tensor]
@@ -109,8 +112,7 @@ class KVCache:
     """Room for a batch's tokens in all layers of a model, taken once.
 
     Each row has a length of its own. Rows of one length may be extended by any number of tokens; of others, and of
-    chunks in which some rows end sooner, see `extend`. Where every layer has a window, positions are rotary and there
-    are no random blocks, a row may go on for ever.
+    chunks in which some rows end sooner, see `extend`. Where a model has no `max_length`, a row may go on for ever.
 
     Args:
         model: whose `forward` is given the cache.
@@ -126,6 +128,7 @@ class KVCache:
         slots = {id(mask): Slots(mask, self.capacity) for mask in masks}
         self.slots = list(slots.values())
         self.layers = [LayerCache(slots[id(mask)]) for mask in masks]
+        self.endless = model.max_length == inf and all(slots.is_whole for slots in self.slots)
         self.lengths: list[int] = []
         self.places: Tensor | None = None  # (B,), the lengths on the device, once captured
 
@@ -146,11 +149,12 @@ class KVCache:
         """
         B, T = ids.shape
         if self.places is not None:
+            if T > 1 or padding is not None:
+                raise ValueError(f"a captured cache takes one token a row, got {T}")
             return self._extend_each(self.places, self.capacity)
         lengths = self.lengths or [0] * B
         start, end = max(lengths), max(lengths) + T
-        if end > self.capacity and not all(slots.endless for slots in self.slots):
-            raise ValueError(f"the cache has room for {self.capacity} tokens, got {end}")
+        self._check_room(end)
         counts = [T] * B
         if padding is not None:
             counts = padding.sum(dim=1).tolist()
@@ -169,6 +173,10 @@ class KVCache:
         self.lengths = [length + count for length, count in zip(lengths, counts, strict=True)]
         return positions, masks
 
+    def _check_room(self, end: int) -> None:
+        if end > self.capacity and not self.endless:
+            raise ValueError(f"the cache has room for {self.capacity} tokens, got {end}")
+
     def _extend_each(self, places: Tensor, end: float) -> tuple[Tensor, list[Mask]]:
         for slots in self.slots:
             slots.extend_each(places, end)
@@ -177,12 +185,24 @@ class KVCache:
     def capture(self) -> None:
         """From now on every step looks the same, a token a row: it looks at all slots, and lengths are on the device.
 
-        So a step can be compiled, or be a CUDA graph. `advance` counts its tokens.
+        So a step can be compiled, or be a CUDA graph, which has its tensors at fixed addresses. `advance` is to be
+        called after each. There are tokens already.
         """
         self.places = torch.tensor(self.lengths, device=self.layers[0].k.device)
+        for tensor in (self.places, *(tensor for layer in self.layers for tensor in (layer.k, layer.v))):
+            torch._dynamo.mark_static_address(tensor, guard=False)
+
+    @property
+    def captured(self) -> bool:
+        return self.places is not None
 
     def advance(self) -> None:
-        """Count the token that each row was given by a captured step."""
+        """Count the token that each row was given by a captured step.
+
+        Raises:
+            ValueError: there was no room for it.
+        """
+        self._check_room(max(self.lengths) + 1)
         self.lengths = [length + 1 for length in self.lengths]
         assert self.places is not None
         self.places += 1
@@ -190,6 +210,8 @@ class KVCache:
     def select(self, rows: list[int]) -> None:
         """Keep these rows of the batch, in this order; one may come several times."""
         self.lengths = [self.lengths[row] for row in rows]
+        if self.places is not None:
+            self.places = self.places[rows]
         for layer in self.layers:
             if layer.k.numel():
                 index = torch.tensor(rows, device=layer.k.device)

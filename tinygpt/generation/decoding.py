@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import nan
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -71,13 +71,12 @@ class Decoder:
 
     The model sees block_size tokens at most. When a row has more, it goes on by the rule of `overflow`: "shift" drops
     the oldest half of what the model sees, so that its cache is filled anew once in block_size / 2 tokens; "crop" drops
-    one token each time, after which every position has moved and no cache helps; with "stop" the row has ended. Where
-    every layer has a window, and positions go on for ever, there is nothing to "shift": the cache forgets what is out
-    of sight.
+    one token each time, after which every position has moved and no cache helps; with "stop" the row has ended. A model
+    without a `max_length` has nothing to "shift": its cache forgets what no window reaches any more.
 
     Args:
         model: in evaluation mode.
-        prompts: ids, at least one each; of a longer prompt the last block_size are seen.
+        prompts: ids, at least one each; of a longer prompt the last block_size are seen, unless nothing is to shift.
         max_new_tokens: after so many a row has ended; at least 1.
         num_samples: continuations of each prompt, which share the work on it.
         sampling: how tokens are drawn.
@@ -109,6 +108,10 @@ class Decoder:
         for name, value in (("max_new_tokens", max_new_tokens), ("num_samples", num_samples)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if overflow not in get_args(Overflow):
+            raise ValueError(f"overflow must be one of {', '.join(get_args(Overflow))}, got {overflow!r}")
+        if compiled and not use_cache:
+            raise ValueError("a compiled step needs the cache; compile, or do without the cache")
         if not all(len(prompt) for prompt in prompts):
             raise ValueError("a prompt must have at least one token")
         self.model = model
@@ -173,22 +176,20 @@ class Decoder:
     def _make_room(self) -> None:
         """See to it that every row's next token fits into what the model sees, and that ended rows do not stay long."""
         over = [row for row in self._rows if len(row) - row.begin > self._limit and row.number not in self._ended]
+        for row in over:
+            row.begin = len(row) - self._keep
         if self.overflow == "stop":
             self.full |= {row.number for row in over}
             self._ended |= self.full
-        for row in over:
-            row.begin = len(row) - self._keep
         kept = [i for i, row in enumerate(self._rows) if row.number not in self._ended]
-        if not kept:
-            self._rows, self._cache = [], None
-        elif (
-            2 * len(kept) <= len(self._rows) and not self.compiled
-        ):  # a copy of the cache is worth it once in so many rows
+        if not kept or not self.use_cache:
             self._rows = [self._rows[i] for i in kept]
-            if self._cache is not None:
-                self._cache.select(kept)
+            return
         if self._cache is None:
             return
+        if 2 * len(kept) <= len(self._rows) and not self.compiled:  # so seldom a copy of the cache is worth it
+            self._rows = [self._rows[i] for i in kept]
+            self._cache.select(kept)
         # Ended rows fill up with the others, and go with them so that lengths stay alike.
         filled = [i for i, length in enumerate(self._cache.lengths) if length == self._limit]
         if filled:
@@ -210,13 +211,14 @@ class Decoder:
             self._cache = self._prefill([row.visible[:-1] for row in self._rows[:: self.num_samples]])
             if self.num_samples > 1:
                 self._cache.select([i for i in range(len(self._cache.lengths)) for _ in range(self.num_samples)])
+        ids = torch.tensor([[row.last] for row in self._rows], device=self.device)
+        if self._cache.captured:
+            logits = compiled_step(self.device.type)(self.model, ids, self._cache)
+            self._cache.advance()
+        else:
+            logits = self.model(ids, cache=self._cache)
             if self.compiled:
                 self._cache.capture()
-        ids = torch.tensor([[row.last] for row in self._rows], device=self.device)
-        if not self.compiled:
-            return self.model(ids, cache=self._cache)[:, -1]
-        logits = compiled_step(self.device.type)(self.model, ids, self._cache)
-        self._cache.advance()
         return logits[:, -1]
 
     def _prefill(self, rows: list[list[int]]) -> KVCache:

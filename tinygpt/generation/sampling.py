@@ -79,7 +79,7 @@ class Sampling:
         Raises:
             ValueError: a logit is NaN or infinite.
         """
-        logits = logits.double().cpu()
+        logits = logits.cpu().double()
         if not isfinite(logits.sum().item()):  # of doubles, whose sum is finite where all of them are
             raise ValueError("the model's logits are not finite: its weights are damaged or have diverged")
         if self.repetition_penalty != 1 or self.no_repeat_ngram is not None:

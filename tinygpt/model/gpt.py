@@ -162,9 +162,14 @@ class GPT(nn.Module):
 
     @property
     def max_length(self) -> float:
-        """The most tokens in a row: block_size, or infinity if a token sees only some and positions go on for ever."""
-        endless = self.positions.endless and all(self.windows) and self.random is None
-        return inf if endless else self.block_size
+        """The most tokens in a row: block_size, or infinity.
+
+        It is infinity where positions go on for ever and no token sees one that is further away than in training:
+        every layer has a window of at most block_size tokens and nothing beside it.
+        """
+        beside = self.config["n_global"] or self.config["n_random"]
+        near = all(window is not None and window <= self.block_size for window in self.windows)
+        return inf if self.positions.endless and near and not beside else self.block_size
 
     def layer_masks(self, full: Mask) -> list[Mask]:
         """What each layer's tokens may see of what `full` shows; layers that see the same share one mask."""

@@ -30,12 +30,15 @@ class Int8Linear(nn.Module):
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach())
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.linear(x, self.weight.to(x.dtype)) * self.scale
-        return y if self.bias is None else y + self.bias
+        y = F.linear(x, self.weight.to(x.dtype))
+        y = y * self.scale.to(y.dtype)
+        return y if self.bias is None else y + self.bias.to(y.dtype)
 
 
 def quantize(model: GPT) -> tuple[int, int]:
     """Round a model's linear layers to 8 bits; a head that is the token embedding stays.
+
+    What is left can sample and score; it can be neither trained nor saved.
 
     Returns:
         The bytes of all weights before and after.
