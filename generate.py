@@ -50,9 +50,11 @@ def bias(text: str) -> tuple[int, float]:
     """An argparse type: ID=VALUE."""
     token, _, value = text.partition("=")
     try:
-        return int(token), float(value)
+        if float(value) < float("inf"):
+            return int(token), float(value)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be ID=VALUE, such as 12=-inf, got {text!r}") from None
+        pass
+    raise argparse.ArgumentTypeError(f"must be ID=VALUE, such as 12=1.5 or 12=-inf, got {text!r}")
 
 
 def escaped(text: str) -> str:
@@ -60,7 +62,14 @@ def escaped(text: str) -> str:
     try:
         return re.sub(r"\\(?:[abfnrtv\\'\"]|x..|u.{4}|U.{8}|[0-7]{1,3})", lambda m: ast.literal_eval(f"'{m[0]}'"), text)
     except SyntaxError:
-        raise argparse.ArgumentTypeError(f"has a wrong escape: {text!r}") from None
+        raise argparse.ArgumentTypeError(f"has a wrong escape, got {text}; right ones are \\n, \\t, \\xe9") from None
+
+
+def stop(text: str) -> str:
+    """An argparse type: a text that ends a sample."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
 
 
 def parser() -> argparse.ArgumentParser:
@@ -75,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
         "--checkpoint",
         type=Path,
         metavar="RUN_DIR_OR_CKPT",
-        help="a run's directory (its best checkpoint, else its last) or a .ckpt file; the newest run below runs/",
+        help="a run's directory (its best checkpoint, else its last) or a .ckpt file (default: the newest run's)",
     )
     text = p.add_mutually_exclusive_group()
     text.add_argument("--prompt", default="", metavar="TEXT", help="what to continue; empty starts a new text")
@@ -117,10 +126,10 @@ def parser() -> argparse.ArgumentParser:
         type=finite,
         default=0.0,
         metavar="A",
-        help="subtracted from the logits of new tokens' repeats",
+        help="subtracted from the logits of tokens that were drawn already",
     )
     p.add_argument(
-        "--frequency-penalty", type=finite, default=0.0, metavar="A", help="the same, for each time that a token came"
+        "--frequency-penalty", type=finite, default=0.0, metavar="A", help="the same, for each time that one was"
     )
     p.add_argument("--no-repeat-ngram", type=at_least_one, metavar="N", help="never say N tokens a second time")
     p.add_argument(
@@ -129,20 +138,34 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="ID=VALUE",
-        help="added to a token's logit; again",
+        help="added to a token's logit (may be repeated)",
     )
-    p.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end a sample before this text; again")
+    p.add_argument(
+        "--stop",
+        type=stop,
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="end a sample before this text (may be repeated)",
+    )
     p.add_argument(
         "--stop-escaped",
         action="append",
         nargs="?",
         const=None,
         default=[],
-        type=escaped,
+        type=lambda text: stop(escaped(text)),
         metavar="TEXT",
         help=r"the same, with \n and other escapes; without TEXT: each --stop has escapes",
     )
-    p.add_argument("--stop-id", type=at_least_zero, action="append", default=[], metavar="ID", help="end at this token")
+    p.add_argument(
+        "--stop-id",
+        type=at_least_zero,
+        action="append",
+        default=[],
+        metavar="ID",
+        help="end at this token (may be repeated)",
+    )
     p.add_argument(
         "--overflow",
         choices=["shift", "crop", "stop"],
@@ -150,18 +173,24 @@ def parser() -> argparse.ArgumentParser:
         help="past block_size: drop the oldest half, or the oldest token each time (slow), or end (default: shift)",
     )
     p.add_argument("--stream", action="store_true", help="show the text as it comes")
-    p.add_argument("--json", action="store_true", help="an object a sample and a line, instead of the text")
     p.add_argument(
-        "--logprobs", type=at_least_zero, default=0, metavar="N", help="with --json: the N likeliest tokens too"
+        "--json", action="store_true", help="an object a sample and a line, instead of the text, when it has ended"
     )
+    p.add_argument("--logprobs", type=at_least_zero, metavar="N", help="with --json: the N likeliest tokens too")
     p.add_argument(
         "--compile",
         action="store_true",
-        help="capture the step of one token first: takes half a minute, on a GPU less, then small models are up to"
+        help="capture the step of one token first: takes half a minute and a C++ compiler; then small models are up to"
         " twice as fast",
     )
     p.add_argument("--quantize", choices=["int8"], help="weights of 8 bits in all linear layers: smaller, slower")
-    p.add_argument("--seed", type=at_least_zero, default=0, metavar="S", help="same seed, same text (default: 0)")
+    p.add_argument(
+        "--seed",
+        type=at_least_zero,
+        default=0,
+        metavar="S",
+        help="same seed, same text, whatever is sampled beside it (default: 0)",
+    )
     p.add_argument("--no-cache", action="store_true", help="compute all that is seen for every token: slow, same text")
     p.add_argument(
         "--unknown",
@@ -190,8 +219,8 @@ def read(option: str, name: str) -> str:
 
 def read_prompts(args: argparse.Namespace) -> list[str]:
     if args.prompts_file is not None:
-        prompts = read("--prompts-file", args.prompts_file).splitlines()
-        if not prompts:
+        prompts = read("--prompts-file", args.prompts_file).removesuffix("\n").split("\n")
+        if prompts == [""]:
             raise UserError(f"--prompts-file {args.prompts_file} has no line")
         return prompts
     return [read("--prompt-file", args.prompt_file) if args.prompt_file is not None else args.prompt]
@@ -210,7 +239,12 @@ def load(args: argparse.Namespace) -> "TextGenerator":
 
 
 def main() -> None:
-    args = parser().parse_args()
+    p = parser()
+    args = p.parse_args()
+    if args.logprobs is not None and not args.json:
+        p.error("--logprobs needs --json")
+    if args.compile and args.no_cache:
+        p.error("--compile needs the cache; leave out --no-cache")
     if args.score is not None:
         text = read("--score", args.score)
 
@@ -226,7 +260,7 @@ def main() -> None:
     gpt = load(args)
     settings = {
         "max_new_tokens": args.max_new_tokens,
-        "stop": [*stops, *filter(None, args.stop_escaped)],
+        "stop": [*stops, *(text for text in args.stop_escaped if text is not None)],
         "stop_ids": args.stop_id,
         "overflow": args.overflow,
         "seed": args.seed,
@@ -245,7 +279,7 @@ def main() -> None:
     if args.interactive:
         terminal.talk(gpt, settings)
         return
-    n_top = args.logprobs if args.json else None
+    n_top = (args.logprobs or 0) if args.json else None
     pieces = gpt.stream(prompts, num_samples=args.num_samples, n_top=n_top, **settings)
     terminal.show(pieces, len(prompts) * args.num_samples, stream=args.stream and not args.json, as_json=args.json)
 

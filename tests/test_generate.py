@@ -99,6 +99,8 @@ def test_an_object_a_line_tells_all_of_a_sample(command, run_dir: Path):
 
 
 def test_many_prompts_come_from_the_lines_of_a_file(command, run_dir: Path, monkeypatch):
+    Path("odd.txt").write_text("a\u2028b\fc\x1c\n")  # what Python takes for the end of a line too
+    assert generate.read_prompts(generate.parser().parse_args(["--prompts-file", "odd.txt"])) == ["a\u2028b\fc\x1c"]
     Path("prompts.txt").write_bytes(b"ab\r\n\nabcdefghi\n")
     words = ("--prompts-file", "prompts.txt", "--max-new-tokens", "9", "--json")
     samples = [json.loads(line) for line in command(*words)[0].splitlines()]
@@ -179,7 +181,8 @@ def test_a_validation_text_scores_its_validation_loss(command, book: Path):
 
 
 def test_a_text_is_written_in_turns(command, run_dir: Path, monkeypatch):
-    lines = "abc\n/temperature 0\n/nothing 3\n/seed x\n/top_p 7\n/reset\nde\n/top_p\nde\n/settings\n/help\n/reset\né\n"
+    lines = "abc\n/temperature 0\n/nothing 3\n/seed x\n/top_p 7\n/seed -1\n/max_new_tokens 0\n/reset\n"
+    lines += "de\n/top_p\nde\n/settings\n/help\n/reset\né\n"
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
     out, err = command("--interactive", "--max-new-tokens", "5", "--seed", "3")
     gpt = tinygpt.load(run_dir)
@@ -194,7 +197,9 @@ def test_a_text_is_written_in_turns(command, run_dir: Path, monkeypatch):
     for message in (
         "there is no /nothing; /help names what there is",
         "/seed must be a whole number, got 'x'",
-        "top_p must be above 0 and at most 1, got 7.0",
+        "/top_p must be above 0 and at most 1, got 7.0",
+        "/seed must be at least 0, got -1",
+        "/max_new_tokens must be at least 1, got 0",
         "'é' is not in the vocabulary of 9 characters",
     ):
         assert f"generate.py: {message}" in err
@@ -273,10 +278,15 @@ def test_any_prompt_arrives_as_it_was_typed(command, run_dir: Path, monkeypatch,
         (["--min-p", "2"], "must be at least 0 and at most 1, got '2'"),
         (["--repetition-penalty", "0"], "must be a finite number above 0, got '0'"),
         (["--presence-penalty", "inf"], "must be a finite number, got 'inf'"),
-        (["--logit-bias", "a=b"], "must be ID=VALUE, such as 12=-inf, got 'a=b'"),
+        (["--logit-bias", "a=b"], "must be ID=VALUE, such as 12=1.5 or 12=-inf, got 'a=b'"),
+        (["--logit-bias", "1=nan"], "must be ID=VALUE, such as 12=1.5 or 12=-inf, got '1=nan'"),
+        (["--stop", ""], "argument --stop: must not be empty"),
+        (["--stop-escaped", ""], "argument --stop-escaped: must not be empty"),
+        (["--logprobs", "3"], "--logprobs needs --json"),
+        (["--compile", "--no-cache"], "--compile needs the cache; leave out --no-cache"),
         (["--overflow", "wrap"], "invalid choice: 'wrap'"),
         (["two\nlines"], "unrecognized arguments: two lines"),
-        (["--stop-escaped", r"\xzz"], "has a wrong escape: '\\\\xzz'"),
+        (["--stop-escaped", r"\xzz"], r"has a wrong escape, got \xzz; right ones are \n, \t, \xe9"),
     ],
 )
 def test_a_wrong_command_line_exits_with_2(command, run_dir: Path, capsys, words: list[str], message: str):
@@ -303,8 +313,8 @@ def test_a_mistake_is_one_line_on_stderr_and_exits_with_1(run_dir: Path, tmp_pat
         (["--checkpoint", "nowhere"], "there is no checkpoint nowhere"),
         (["--score", "nowhere.txt"], "--score nowhere.txt cannot be read: No such file or directory"),
         (["--prompts-file", "nowhere.txt"], "--prompts-file nowhere.txt cannot be read: No such file or directory"),
-        (["--stop", ""], "a stop must not be empty"),
         (["--logit-bias", "99=1"], "logit_bias names the id 99; ids are 0 to 10"),
+        (["--stop-id", "99"], "stop_ids names the id 99; ids are 0 to 10"),
         (["--prompt-file", "nowhere.txt"], "--prompt-file nowhere.txt cannot be read: No such file or directory"),
     ):
         result = shell(*words, cwd=tmp_path)

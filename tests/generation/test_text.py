@@ -31,6 +31,14 @@ def test_a_stop_ends_a_sample_before_it_and_streaming_shows_the_same(gpt: TextGe
     assert gpt.complete(["abc"], logit_bias=ENDLESS, max_new_tokens=40, stop=["xyz"])[0] == free
 
 
+def test_a_string_is_one_stop_and_one_prompt(gpt: TextGenerator):
+    settings = {"logit_bias": ENDLESS, "max_new_tokens": 40}
+    (free,) = gpt.complete("abc", **settings)
+    assert gpt.complete(iter(["abc"]), **settings) == [free]
+    stop = free.text[3:5]
+    assert gpt.complete("abc", stop=stop, **settings)[0].text == free.text[: free.text.index(stop)]
+
+
 def test_text_that_only_begins_like_a_stop_is_shown_at_the_end(gpt: TextGenerator):
     (free,) = gpt.complete(["abc"], logit_bias=ENDLESS, max_new_tokens=12)
     (sample,) = gpt.complete(["abc"], logit_bias=ENDLESS, max_new_tokens=12, stop=[free.text[-3:] + "z"])
@@ -40,7 +48,7 @@ def test_text_that_only_begins_like_a_stop_is_shown_at_the_end(gpt: TextGenerato
 def test_an_id_ends_a_sample_and_its_text_is_left_out(gpt: TextGenerator):
     (free,) = gpt.complete(["abc"], logit_bias=ENDLESS, max_new_tokens=40)
     token = free.tokens[7]
-    (sample,) = gpt.complete(["abc"], logit_bias=ENDLESS, max_new_tokens=40, stop_ids=[token, 99])
+    (sample,) = gpt.complete(["abc"], logit_bias=ENDLESS, max_new_tokens=40, stop_ids=[token, 10])
     assert sample.finish_reason == "stop"
     assert sample.tokens == free.tokens[: free.tokens.index(token) + 1]
     assert sample.text == free.text[: free.tokens.index(token)]
@@ -96,6 +104,10 @@ def test_half_characters_are_never_shown_before_they_are_whole():
         ({"max_new_tokens": 0}, "max_new_tokens must be at least 1, got 0"),
         ({"top_k": 0}, "top_k must be at least 1, got 0"),
         ({"stop": [""]}, "a stop must not be empty"),
+        ({"stop_ids": [11]}, "stop_ids names the id 11; ids are 0 to 10"),
+        ({"num_samples": 2}, "generate gives one text; samples gives several"),
+        ({"n_top": -1}, "n_top must be at least 0, got -1"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
     ],
 )
 def test_settings_out_of_range_are_refused(gpt: TextGenerator, settings: dict, words: str):

@@ -105,9 +105,14 @@ class Decoder:
         n_top: int | None = None,
         compiled: bool = False,
     ) -> None:
-        for name, value in (("max_new_tokens", max_new_tokens), ("num_samples", num_samples)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        for name, value, least in (
+            ("max_new_tokens", max_new_tokens, 1),
+            ("num_samples", num_samples, 1),
+            ("seed", seed, 0),
+            ("n_top", n_top or 0, 0),
+        ):
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
         if overflow not in get_args(Overflow):
             raise ValueError(f"overflow must be one of {', '.join(get_args(Overflow))}, got {overflow!r}")
         if compiled and not use_cache:
@@ -213,7 +218,12 @@ class Decoder:
                 self._cache.select([i for i in range(len(self._cache.lengths)) for _ in range(self.num_samples)])
         ids = torch.tensor([[row.last] for row in self._rows], device=self.device)
         if self._cache.captured:
-            logits = compiled_step(self.device.type)(self.model, ids, self._cache)
+            try:
+                logits = compiled_step(self.device.type)(self.model, ids, self._cache)
+            except RuntimeError as error:
+                if "InvalidCxxCompiler" not in str(error):
+                    raise
+                raise RuntimeError("to compile a step takes a C++ compiler, such as g++; none was found") from error
             self._cache.advance()
         else:
             logits = self.model(ids, cache=self._cache)

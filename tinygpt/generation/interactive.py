@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tinygpt.errors import UserError
+from tinygpt.generation.decoding import Decoder
+from tinygpt.generation.sampling import Sampling
 from tinygpt.generation.text import TextGenerator
 
 NUMBERS = {  # what can be set, and of what kind it is
@@ -74,8 +76,17 @@ class Session:
             self.settings |= {k: v for k, v in self.before.items() if k == name}
             return ""
         try:
-            self.settings[name] = NUMBERS[name](value)
+            number = NUMBERS[name](value)
         except ValueError as error:
             kind = "a whole number" if NUMBERS[name] is int else "a number"
             raise UserError(f"/{name} must be {kind}, got {value.strip()!r}") from error
+        try:
+            if name in Sampling.__dataclass_fields__:
+                Sampling(**{name: number})
+            else:
+                setting: dict[str, Any] = {"max_new_tokens": 1} | {name: number}
+                Decoder(self.gpt.model, [], **setting)
+        except ValueError as error:
+            raise UserError(f"/{error}") from error
+        self.settings[name] = number
         return ""

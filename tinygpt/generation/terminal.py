@@ -53,7 +53,7 @@ def talk(gpt: TextGenerator, settings: dict[str, Any]) -> None:
 
 
 def show(pieces: Iterator[Piece], n: int, *, stream: bool, as_json: bool) -> None:
-    """Samples in their order: whole, as objects, or as they come; after Ctrl-C what there is of them."""
+    """Samples in their order: whole, as objects, or as they come; after Ctrl-C or an error what there is of them."""
     waiting = [""] * n  # text that is not shown yet
     samples: dict[int, Sample] = {}
     current, begun = 0, -1
@@ -78,7 +78,7 @@ def show(pieces: Iterator[Piece], n: int, *, stream: bool, as_json: bool) -> Non
                 if not ended:
                     break
                 current += 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ValueError):
         for i in range(current, n):
             if i in samples:
                 put(i, end=True)

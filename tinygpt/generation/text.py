@@ -57,11 +57,11 @@ class TextGenerator:
 
     def stream(
         self,
-        prompts: Sequence[str],
+        prompts: str | Sequence[str],
         *,
         num_samples: int = 1,
         max_new_tokens: int = 256,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         stop_ids: Sequence[int] = (),
         overflow: Overflow = "shift",
         seed: int = 0,
@@ -74,10 +74,10 @@ class TextGenerator:
         """Text as it comes, of all prompts together: never half a character, and nothing of a stop.
 
         Args:
-            prompts: an empty one starts a new document.
+            prompts: one, or several; an empty one starts a new document.
             num_samples: continuations of each prompt, numbered one after the other.
             max_new_tokens: how many tokens to add at most, at least 1.
-            stop: strings that end a sample.
+            stop: a string that ends a sample, or several.
             stop_ids: ids that end one.
             overflow, seed, use_cache, n_top, compiled: see `Decoder`.
             temperature, sampling: see `Sampling`.
@@ -86,6 +86,10 @@ class TextGenerator:
             ValueError: an argument is out of its range.
             UserError: a prompt holds what the tokenizer does not know.
         """
+        prompts, stop = ([x] if isinstance(x, str) else list(x) for x in (prompts, stop))
+        for token in stop_ids:
+            if not 0 <= token < self.tokenizer.vocab_size:
+                raise ValueError(f"stop_ids names the id {token}; ids are 0 to {self.tokenizer.vocab_size - 1}")
         end_of_text = self.tokenizer.end_of_text
         ids = [self.tokenizer.encode(prompt).tolist() or [end_of_text] for prompt in prompts]
         decoder = Decoder(
@@ -150,7 +154,7 @@ class TextGenerator:
         ids = [end_of_text, *self.tokenizer.encode(text).tolist(), end_of_text]
         return score(self.model, ids, len(text.encode("utf-8", "surrogatepass")), stride)
 
-    def complete(self, prompts: Sequence[str], **settings: Any) -> list[Sample]:
+    def complete(self, prompts: str | Sequence[str], **settings: Any) -> list[Sample]:
         """Continuations of prompts, in their order; the settings are those of `stream`."""
         finished = {piece.number: piece.sample for piece in self.stream(prompts, **settings)}
         return [finished[i] for i in sorted(finished)]
@@ -161,6 +165,8 @@ class TextGenerator:
 
     def generate(self, prompt: str = "", **settings: Any) -> str:
         """One continuation; the settings are those of `stream`."""
+        if settings.get("num_samples", 1) != 1:
+            raise ValueError("generate gives one text; samples gives several")
         return self.samples(prompt, **settings)[0]
 
 
