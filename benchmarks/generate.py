@@ -2,6 +2,7 @@
 
     python -m benchmarks.generate
     python -m benchmarks.generate --sizes 0.8M --batches 1 --contexts 32 --rounds 1
+    python -m benchmarks.generate --device cuda --dtype bfloat16
 
 GPT-2 models with 65 tokens in their vocabulary, fresh weights, sampling at temperature 1. For each size, batch and
 context (tokens in the prompt): milliseconds to the first token, the median of milliseconds a token after it, and tokens
@@ -21,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from benchmarks import machine, save
 from tinygpt.generation.decoding import Decoder
@@ -32,6 +34,11 @@ VOCABULARY = 65
 WINDOW, MANY = 64, 1000
 
 Times = tuple[float, list[float]]  # seconds to the first token, and those of each token after it
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
 
 
 def ours(model: GPT, prompts: list[list[int]], n: int, *, use_cache: bool = True, compiled: bool = False) -> Times:
@@ -52,11 +59,12 @@ def theirs(model: torch.nn.Module, prompts: list[list[int]], n: int) -> Times:
     marks: list[float] = []
 
     class Clock(LogitsProcessor):
-        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # noqa: ARG002
+            synchronize(scores.device)
             marks.append(time.perf_counter())
             return scores
 
-    ids = torch.tensor(prompts)
+    ids = torch.tensor(prompts, device=next(model.parameters()).device)
     start = time.perf_counter()
     model.generate(  # type: ignore[operator]
         ids,
@@ -71,46 +79,47 @@ def theirs(model: torch.nn.Module, prompts: list[list[int]], n: int) -> Times:
     return marks[0] - start, [b - a for a, b in pairwise(marks)]
 
 
-def read_rate(n_bytes: int) -> float:
+def seconds(run: Callable[[], Tensor], turns: int) -> float:
+    found = []
+    for _ in range(turns):
+        start = time.perf_counter()
+        synchronize(run().device)
+        found.append(time.perf_counter() - start)
+    return statistics.median(found)
+
+
+def read_rate(n_bytes: int, like: Tensor) -> float:
     """Bytes a second at which so many are read, again and again."""
-    x = torch.ones(n_bytes // 4)
-    found = []
-    for _ in range(20):
-        start = time.perf_counter()
-        x.sum()
-        found.append(time.perf_counter() - start)
-    return n_bytes / statistics.median(found)
+    return n_bytes / seconds(like.new_ones(n_bytes // like.element_size()).sum, 20)
 
 
-def matrix_rate() -> float:
+def matrix_rate(like: Tensor) -> float:
     """Floating-point operations a second of a large matrix product."""
-    a = torch.randn(1024, 1024)
-    found = []
-    for _ in range(10):
-        start = time.perf_counter()
-        torch.mm(a, a)
-        found.append(time.perf_counter() - start)
-    return 2 * 1024**3 / statistics.median(found)
+    n = 1024 if like.device.type == "cpu" else 8192
+    a = torch.randn(n, n).to(like)
+    return 2 * n**3 / seconds(lambda: a @ a, 10)
 
 
 def limit(model: GPT, batch: int, context: int) -> float:
     """Seconds that a token of every row takes at the least."""
     config = model.config
-    cache = 2 * config["n_layer"] * config["n_embd"] * context * 4 * batch
-    weights = 4 * sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear))
-    reading = (weights + cache) / read_rate(weights + cache)
+    like = model.head.weight
+    cache = 2 * config["n_layer"] * config["n_embd"] * context * batch
+    weights = sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear))
+    n_bytes = (weights + cache) * like.element_size()
+    reading = n_bytes / read_rate(n_bytes, like)
     if batch < 64:
         return reading
-    flops = batch * (weights / 2 + 4 * config["n_layer"] * config["n_embd"] * context)
-    return max(reading, flops / matrix_rate())
+    flops = 2 * batch * (weights + 2 * config["n_layer"] * config["n_embd"] * context)
+    return max(reading, flops / matrix_rate(like))
 
 
 def windowed() -> tuple[float, float]:
     """Milliseconds a token of a windowed model, from the 10th to the 60th and of the last 50 of many."""
     model = Modern(vocab_size=VOCABULARY, block_size=256, n_layer=4, n_head=4, n_embd=128, window=WINDOW).eval()
     ours(model, [[0]], 100)
-    _, seconds = ours(model, [[0]], MANY)
-    return 1000 * statistics.median(seconds[10:60]), 1000 * statistics.median(seconds[-50:])
+    _, tokens = ours(model, [[0]], MANY)
+    return 1000 * statistics.median(tokens[10:60]), 1000 * statistics.median(tokens[-50:])
 
 
 def main() -> None:
@@ -122,12 +131,17 @@ def main() -> None:
     )
     p.add_argument("--tokens", type=int, default=64, metavar="N", help="new ones (default: %(default)s)")
     p.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of each (default: %(default)s)")
+    p.add_argument("--device", default="cpu", metavar="NAME", help="cpu or cuda (default: %(default)s)")
+    p.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="(default: %(default)s)")
     p.add_argument("--out", type=Path, metavar="FILE", help="write the results as JSON")
     args = p.parse_args()
 
     from transformers import AutoModelForCausalLM
 
-    facts = machine("torch", "transformers") | {"dtype": "float32", "vocabulary": VOCABULARY}
+    facts = machine("torch", "transformers") | {"dtype": args.dtype, "vocabulary": VOCABULARY}
+    if args.device == "cuda":
+        facts["gpu"] = torch.cuda.get_device_name()
+    to = {"device": args.device, "dtype": getattr(torch, args.dtype)}
     print("; ".join(f"{name} {value}" for name, value in facts.items()), end="\n\n")
     print(
         "| size | B | context | who | first, ms | a token, ms | tokens/s | share |\n|---|---|---|---|---|---|---|---|"
@@ -138,10 +152,10 @@ def main() -> None:
         for context in args.contexts:
             block_size = context + args.tokens
             model = GPT2(vocab_size=VOCABULARY, block_size=block_size, n_layer=n_layer, n_head=n_head, n_embd=n_embd)
-            model.eval()
+            model.eval().to(**to)
             with tempfile.TemporaryDirectory() as folder:
                 save_folder(model, folder)
-                peer = AutoModelForCausalLM.from_pretrained(folder).eval()
+                peer = AutoModelForCausalLM.from_pretrained(folder).eval().to(**to)
             for batch in args.batches:
                 prompts = torch.randint(VOCABULARY, (batch, context)).tolist()
                 few = max(2, min(args.tokens, 2**14 // (batch * context)))  # without the cache one takes long
