@@ -34,7 +34,7 @@ class Slots:
         self.is_whole = self.count == needed
         self.turns = max(1, self.count - self.first)
         # For the next tokens: what is done with their keys, and with their values; and what they may see of the result.
-        self.put: Callable[[Tensor, Tensor], Tensor]
+        self.store: Callable[[Tensor, Tensor], Tensor]
         self.seen: Mask
 
     def slot(self, place: int) -> int:
@@ -43,22 +43,22 @@ class Slots:
     def extend(self, start: int, T: int, ends: Sequence[int]) -> None:
         """Make ready for the tokens at places start to start + T - 1, of which each row keeps those before its end."""
         if T == 1 and len(set(ends)) == 1:
-            self.put = partial(self._side_by_side, self.slot(start), min(start + 1, self.count))
+            self.store = partial(self._side_by_side, self.slot(start), min(start + 1, self.count))
             # All that is kept is seen, but for random blocks.
             self.seen = Mask(causal=False) if self.mask.random is None else replace(self.mask, start=start)
         elif start + T <= self.count:
             # What is behind a row's end lies where its next tokens will.
-            self.put = partial(self._side_by_side, start, start + T)
+            self.store = partial(self._side_by_side, start, start + T)
             self.seen = replace(self.mask, start=start)
         else:
-            self.put = partial(self._in_turn, start, ends)
+            self.store = partial(self._in_turn, start, ends)
             self.seen = replace(self.mask, start=min(start, self.count))
 
     def extend_each(self, places: Tensor, end: float) -> None:
         """Make ready for a token a row, each at its own place (B,), all before the end."""
         n_seen = int(min(end, self.count))
         turn = self.first + (places - self.first) % self.turns
-        self.put = partial(self._each_its_own, places.where(places < self.count, turn), n_seen)
+        self.store = partial(self._each_its_own, places.where(places < self.count, turn), n_seen)
         mask = Mask() if self.mask.random is None else self.mask
         seen = mask.sees(torch.zeros_like(places)[:, None], places[:, None], torch.arange(n_seen, device=places.device))
         self.seen = Mask(causal=False, padding=seen, finite=True)
@@ -105,7 +105,7 @@ class LayerCache:
             # reach the output.
             B, H, _, D = k.shape
             self.k, self.v = k.new_zeros(B, H, self.slots.count, D), v.new_zeros(B, H, self.slots.count, D)
-        return self.slots.put(self.k, k), self.slots.put(self.v, v)
+        return self.slots.store(self.k, k), self.slots.store(self.v, v)
 
 
 class KVCache:
