@@ -6,74 +6,19 @@ Flags, not Hydra: text and paths arrive byte for byte as the shell passes them.
 """
 
 import argparse
-import ast
-import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from tinygpt import flags
 from tinygpt.errors import UserError, one_line
-from tinygpt.flags import Parser
 
 if TYPE_CHECKING:
     from tinygpt.generation.text import TextGenerator
 
-Number = TypeVar("Number", int, float)
-
-
-def number(kind: Callable[[str], Number], rule: str, allowed: Callable[[Number], bool]) -> Callable[[str], Number]:
-    """An argparse type: a number of this kind, within the rule."""
-
-    def parse(text: str) -> Number:
-        try:
-            value = kind(text)
-        except ValueError:
-            value = None
-        if value is None or not allowed(value):
-            raise argparse.ArgumentTypeError(f"must be {rule}, got {text!r}")
-        return value
-
-    return parse
-
-
-finite = number(float, "a finite number", lambda x: abs(x) < float("inf"))
-above_zero = number(float, "a finite number above 0", lambda x: 0 < x < float("inf"))
-at_most_one = number(float, "at least 0 and at most 1", lambda p: 0 <= p <= 1)
-at_least_one = number(int, "a whole number of at least 1", lambda n: n >= 1)
-at_least_zero = number(int, "a whole number of at least 0", lambda n: n >= 0)
-temperature = number(float, "a number of at least 0", lambda t: 0 <= t < float("inf"))
-share = number(float, "above 0 and at most 1", lambda p: 0 < p <= 1)
-
-
-def bias(text: str) -> tuple[int, float]:
-    """An argparse type: ID=VALUE."""
-    token, _, value = text.partition("=")
-    try:
-        if float(value) < float("inf"):
-            return int(token), float(value)
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"must be ID=VALUE, such as 12=1.5 or 12=-inf, got {text!r}")
-
-
-def escaped(text: str) -> str:
-    r"""The text with \n, \t, \u00e9 and their like as the characters that they stand for."""
-    try:
-        return re.sub(r"\\(?:[abfnrtv\\'\"]|x..|u.{4}|U.{8}|[0-7]{1,3})", lambda m: ast.literal_eval(f"'{m[0]}'"), text)
-    except SyntaxError:
-        raise argparse.ArgumentTypeError(f"has a wrong escape, got {text}; right ones are \\n, \\t, \\xe9") from None
-
-
-def stop(text: str) -> str:
-    """An argparse type: a text that ends a sample."""
-    if not text:
-        raise argparse.ArgumentTypeError("must not be empty")
-    return text
-
 
 def parser() -> argparse.ArgumentParser:
-    p = Parser(
+    p = flags.Parser(
         prog="generate.py",
         description="Continue a prompt with a trained model. The new text alone goes to stdout, all else to stderr.",
         epilog="A token is drawn after the repetition, presence and frequency penalties, no-repeat-ngram, the logit"
@@ -98,73 +43,65 @@ def parser() -> argparse.ArgumentParser:
     text.add_argument(
         "--score", metavar="FILE", help="say how well the model foretells a text, or stdin: -, and sample nothing"
     )
-    p.add_argument("--max-new-tokens", type=at_least_one, default=500, metavar="N", help="(default: %(default)s)")
-    p.add_argument("--num-samples", type=at_least_one, default=1, metavar="K", help="(default: %(default)s)")
+    p.add_argument("--max-new-tokens", type=flags.at_least_one, default=500, metavar="N", help="(default: %(default)s)")
+    p.add_argument("--num-samples", type=flags.at_least_one, default=1, metavar="K", help="(default: %(default)s)")
     p.add_argument(
-        "--temperature", type=temperature, default=0.8, metavar="T", help="0 takes the likeliest (default: %(default)s)"
+        "--temperature",
+        type=flags.temperature,
+        default=0.8,
+        metavar="T",
+        help="0 takes the likeliest (default: %(default)s)",
     )
-    p.add_argument("--top-k", type=at_least_one, metavar="K", help="draw from the K likeliest tokens alone")
+    p.add_argument("--top-k", type=flags.at_least_one, metavar="K", help="draw from the K likeliest tokens alone")
     p.add_argument(
-        "--top-p", type=share, default=1.0, metavar="P", help="draw from the likeliest tokens that together reach P"
+        "--top-p",
+        type=flags.share,
+        default=1.0,
+        metavar="P",
+        help="draw from the likeliest tokens that together reach P",
     )
     p.add_argument(
         "--min-p",
-        type=at_most_one,
+        type=flags.at_most_one,
         default=0.0,
         metavar="P",
         help="draw from tokens at least P times as likely as the top",
     )
     p.add_argument(
         "--repetition-penalty",
-        type=above_zero,
+        type=flags.above_zero,
         default=1.0,
         metavar="R",
         help="above 1: repeat less, the prompt included",
     )
     p.add_argument(
         "--presence-penalty",
-        type=finite,
+        type=flags.finite,
         default=0.0,
         metavar="A",
         help="subtracted from the logits of tokens that were drawn already",
     )
     p.add_argument(
-        "--frequency-penalty", type=finite, default=0.0, metavar="A", help="the same, for each time that one was"
+        "--frequency-penalty", type=flags.finite, default=0.0, metavar="A", help="the same, for each time that one was"
     )
-    p.add_argument("--no-repeat-ngram", type=at_least_one, metavar="N", help="never say N tokens a second time")
+    p.add_argument("--no-repeat-ngram", type=flags.at_least_one, metavar="N", help="never say N tokens a second time")
+    again: dict[str, Any] = {"action": "append", "default": []}
     p.add_argument(
-        "--logit-bias",
-        type=bias,
-        action="append",
-        default=[],
-        metavar="ID=VALUE",
-        help="added to a token's logit (may be repeated)",
+        "--logit-bias", type=flags.bias, metavar="ID=VALUE", help="added to a token's logit (may be repeated)", **again
     )
     p.add_argument(
-        "--stop",
-        type=stop,
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="end a sample before this text (may be repeated)",
+        "--stop", type=flags.stop, metavar="TEXT", help="end a sample before this text (may be repeated)", **again
     )
     p.add_argument(
         "--stop-escaped",
-        action="append",
         nargs="?",
-        const=None,
-        default=[],
-        type=lambda text: stop(escaped(text)),
+        type=flags.escaped_stop,
         metavar="TEXT",
         help=r"the same, with \n and other escapes; without TEXT: each --stop has escapes",
+        **again,
     )
     p.add_argument(
-        "--stop-id",
-        type=at_least_zero,
-        action="append",
-        default=[],
-        metavar="ID",
-        help="end at this token (may be repeated)",
+        "--stop-id", type=flags.at_least_zero, metavar="ID", help="end at this token (may be repeated)", **again
     )
     p.add_argument(
         "--overflow",
@@ -176,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--json", action="store_true", help="an object a sample and a line, instead of the text, when it has ended"
     )
-    p.add_argument("--logprobs", type=at_least_zero, metavar="N", help="with --json: the N likeliest tokens too")
+    p.add_argument("--logprobs", type=flags.at_least_zero, metavar="N", help="with --json: the N likeliest tokens too")
     p.add_argument(
         "--compile",
         action="store_true",
@@ -186,7 +123,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--quantize", choices=["int8"], help="weights of 8 bits in all linear layers: smaller, slower")
     p.add_argument(
         "--seed",
-        type=at_least_zero,
+        type=flags.at_least_zero,
         default=0,
         metavar="S",
         help="same seed, same text, whatever is sampled beside it (default: 0)",
@@ -252,15 +189,19 @@ def main() -> None:
 
         terminal.print_score(load(args), text, args.json)
         return
+    if None in args.stop_escaped:
+        try:
+            args.stop = [flags.escaped_stop(stop) for stop in args.stop]
+        except argparse.ArgumentTypeError as error:
+            p.error(f"argument --stop: {error}")
     prompts = read_prompts(args)
-    stops = [escaped(stop) for stop in args.stop] if None in args.stop_escaped else args.stop
 
     from tinygpt.generation import terminal
 
     gpt = load(args)
     settings = {
         "max_new_tokens": args.max_new_tokens,
-        "stop": [*stops, *(text for text in args.stop_escaped if text is not None)],
+        "stop": [*args.stop, *(text for text in args.stop_escaped if text is not None)],
         "stop_ids": args.stop_id,
         "overflow": args.overflow,
         "seed": args.seed,

@@ -12,6 +12,7 @@ import torch
 import generate
 import tinygpt
 from tests.conftest import TINY, save
+from tinygpt import flags
 from tinygpt.errors import UserError
 from tinygpt.generation.decoding import Decoder
 from tinygpt.generation.interactive import Session
@@ -215,7 +216,7 @@ def test_the_text_so_far_is_what_is_continued(run_dir: Path):
 
 
 def test_escapes_are_those_of_python_and_everything_else_stays():
-    assert generate.escaped(r"\n\t\\ \u674e é \d %") == "\n\t\\ 李 é \\d %"
+    assert flags.escaped(r"\n\t\\ \u674e é \d %") == "\n\t\\ 李 é \\d %"
 
 
 def test_ctrl_c_keeps_what_there_is_and_ends_cleanly(command, run_dir: Path, monkeypatch, capsys):
@@ -286,6 +287,7 @@ def test_any_prompt_arrives_as_it_was_typed(command, run_dir: Path, monkeypatch,
         (["--compile", "--no-cache"], "--compile needs the cache; leave out --no-cache"),
         (["--overflow", "wrap"], "invalid choice: 'wrap'"),
         (["two\nlines"], "unrecognized arguments: two lines"),
+        (["--stop", r"\xzz", "--stop-escaped"], r"argument --stop: has a wrong escape, got \xzz"),
         (["--stop-escaped", r"\xzz"], r"has a wrong escape, got \xzz; right ones are \n, \t, \xe9"),
     ],
 )

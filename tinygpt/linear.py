@@ -12,8 +12,7 @@ class Linear(nn.Linear):
     """x·Wᵀ + b, (..., in) → (..., out).
 
     A few rows against a large matrix, as in decoding, is a matter of reading the matrix. On a CPU PyTorch lets one core
-    read it; here each reads a part. With two cores and the matrices of 6 layers, 384 wide, that is 1.3 times as fast
-    for 1 row, 8 or 64; at 12 layers, 768 wide, 1.5 times.
+    read it; here each reads a part. What that gains is in benchmarks/LOG.md.
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
