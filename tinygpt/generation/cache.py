@@ -120,6 +120,7 @@ class KVCache:
 
     Attributes:
         lengths: tokens of each row; empty before the first ones.
+        places: (B,), the same on the device, once captured.
     """
 
     def __init__(self, model: GPT, capacity: float | None = None) -> None:
@@ -130,7 +131,7 @@ class KVCache:
         self.layers = [LayerCache(slots[id(mask)]) for mask in masks]
         self.endless = model.max_length == inf and all(slots.is_whole for slots in self.slots)
         self.lengths: list[int] = []
-        self.places: Tensor | None = None  # (B,), the lengths on the device, once captured
+        self.places: Tensor | None = None
 
     def extend(self, ids: Tensor, padding: Tensor | None = None) -> tuple[Tensor, list[Mask]]:
         """Make room for tokens that come behind what is stored; for the model to call.
@@ -191,10 +192,6 @@ class KVCache:
         self.places = torch.tensor(self.lengths, device=self.layers[0].k.device)
         for tensor in (self.places, *(tensor for layer in self.layers for tensor in (layer.k, layer.v))):
             torch._dynamo.mark_static_address(tensor, guard=False)
-
-    @property
-    def captured(self) -> bool:
-        return self.places is not None
 
     def advance(self) -> None:
         """Count the token that each row was given by a captured step.

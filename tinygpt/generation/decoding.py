@@ -1,16 +1,16 @@
 """The decoding loop: prefill once, then one token at a time, for prompts of any lengths together."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from math import nan
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from tinygpt.generation.cache import KVCache
+from tinygpt.generation.compiled import compiled_step
 from tinygpt.generation.sampling import Sampling
 from tinygpt.model.gpt import GPT
 
@@ -54,16 +54,11 @@ class _Row:
         return [*self.prompt, *self.new][self.begin :]
 
 
-@cache
-def compiled_step(device: str) -> Callable[[GPT, Tensor, KVCache], Tensor]:
-    """The model on one token a row, compiled once for each size of batch and cache."""
-
-    def step(model: GPT, ids: Tensor, cache: KVCache) -> Tensor:
-        return model(ids, cache=cache)
-
-    # A CUDA graph leaves its result where the next step writes: it is used up by then.
-    options: dict[str, Any] = {"triton.cudagraphs": True} if device == "cuda" else {"cpp_wrapper": True}
-    return torch.compile(step, dynamic=False, options=options)
+def _real(lengths: Sequence[int], width: int, device: torch.device) -> Tensor | None:
+    """(B, width) bool, True on as many places as each row has tokens, in front; None where all have all."""
+    if min(lengths) == width:
+        return None
+    return torch.arange(width, device=device) < torch.tensor(lengths, device=device)[:, None]
 
 
 class Decoder:
@@ -217,18 +212,13 @@ class Decoder:
             if self.num_samples > 1:
                 self._cache.select([i for i in range(len(self._cache.lengths)) for _ in range(self.num_samples)])
         ids = torch.tensor([[row.last] for row in self._rows], device=self.device)
-        if self._cache.captured:
-            try:
-                logits = compiled_step(self.device.type)(self.model, ids, self._cache)
-            except RuntimeError as error:
-                if "InvalidCxxCompiler" not in str(error):
-                    raise
-                raise RuntimeError("to compile a step takes a C++ compiler, such as g++; none was found") from error
-            self._cache.advance()
-        else:
+        if self._cache.places is None:
             logits = self.model(ids, cache=self._cache)
             if self.compiled:
                 self._cache.capture()
+        else:
+            logits = compiled_step(self.model, ids, self._cache)
+            self._cache.advance()
         return logits[:, -1]
 
     def _prefill(self, rows: list[list[int]]) -> KVCache:
@@ -240,10 +230,7 @@ class Decoder:
             pieces = [row[begin : begin + chunk] for row in rows]
             T = max(map(len, pieces))
             ids = torch.tensor([piece + [0] * (T - len(piece)) for piece in pieces], device=self.device)
-            padding = None
-            if any(len(piece) < T for piece in pieces):
-                counts = torch.tensor([[len(piece)] for piece in pieces], device=self.device)
-                padding = torch.arange(T, device=self.device) < counts
+            padding = _real([len(piece) for piece in pieces], T, self.device)
             self.model(ids, padding=padding, cache=prefilled, last_only=True)
         return prefilled
 
@@ -252,10 +239,6 @@ class Decoder:
         seen = [row.visible for row in self._rows]
         width = max(map(len, seen))
         ids = torch.tensor([[0] * (width - len(row)) + row for row in seen], device=self.device)
-        lengths = torch.tensor([[len(row)] for row in seen], device=self.device)
-        padding = (
-            None
-            if all(len(row) == width for row in seen)
-            else torch.arange(width, 0, -1, device=self.device) <= lengths
-        )
+        padding = _real([len(row) for row in seen], width, self.device)
+        padding = None if padding is None else padding.flip(1)
         return self.model(ids, padding=padding, last_only=True)[:, -1]
