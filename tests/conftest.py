@@ -10,6 +10,7 @@ import torch
 from datasets import Dataset
 from omegaconf import DictConfig, OmegaConf
 
+import generate
 import train
 from tinygpt import checkpoint
 from tinygpt.attention import Manual
@@ -18,7 +19,7 @@ from tinygpt.attention.sliding_window import SlidingWindow
 from tinygpt.config import target
 from tinygpt.data.encoding import encode
 from tinygpt.data.token_file import TokenFile
-from tinygpt.model import GPT
+from tinygpt.model import GPT, GPT2
 from tinygpt.tokenizers import ByteTokenizer, CharTokenizer
 
 # The same examples every time, however slow the machine is.
@@ -142,3 +143,22 @@ def command(book: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         return status, *capsys.readouterr()
 
     return type_
+
+
+@pytest.fixture
+def run_dir(gpt: GPT2, tmp_path: Path) -> Path:
+    save(tmp_path / "runs" / "one" / "checkpoints" / "best.ckpt", gpt)
+    return tmp_path / "runs" / "one"
+
+
+@pytest.fixture
+def generate_py(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+    """Runs generate.py with these words; returns (stdout, stderr)."""
+
+    def run(*words: str) -> tuple[str, str]:
+        monkeypatch.setattr(sys, "argv", ["generate.py", *words])
+        generate.main()
+        captured = capsys.readouterr()
+        return captured.out, captured.err
+
+    return run
