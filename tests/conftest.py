@@ -94,6 +94,8 @@ def small(family: str, **sizes) -> GPT:
 FAMILIES = {name: (name, {}) for name in choices("model")}
 FAMILIES["modern, grouped"] = ("modern", {"n_kv_head": 1, "head_dim": 6})
 PARTS = {"window": [3, None], "n_global": 1}
+LOOKUPS = {"ngram_rows": [16, 32], "ngram_dim": 4, "match": 3}
+FAMILIES["modern, lookups"] = ("modern", LOOKUPS)
 FAMILIES["modern, manual, windows"] = ("modern", PARTS | {"attention": Manual()})
 FAMILIES["gpt2, chunked, random"] = (
     "gpt2",

@@ -136,7 +136,7 @@ def test_early_stopping_ends_a_run_that_no_longer_learns(command):
         *TINY, "callbacks=early_stopping", "callbacks.early_stopping.min_delta=100", "trainer.max_steps=99"
     )
     assert status == 0
-    assert "stopped early, after step 16 of 99: the validation loss no longer falls" in out
+    assert "stopped early, after step 16/99: the validation loss no longer falls" in out
     assert json.loads(Path("run/summary.json").read_text())["step"] == 16  # 4, and three validations more
 
 

@@ -6,6 +6,13 @@ import torch
 from tinygpt import hardware
 
 
+@pytest.fixture(autouse=True)
+def _fresh():
+    hardware.has_bf16.cache_clear()
+    yield
+    hardware.has_bf16.cache_clear()  # of what a test made it see
+
+
 @pytest.mark.parametrize(
     ("flags", "expected"), [("avx2", "32-true"), ("avx2 avx512_bf16", "bf16-mixed"), ("amx_bf16", "bf16-mixed")]
 )

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -35,10 +36,12 @@ def precision(name: str | int, device: str) -> str:
         raise ValueError(f"precision={name} needs a GPU; on a CPU use auto, 32-true or bf16-mixed")
     if name != "auto":
         return name
-    return "bf16-mixed" if _has_bf16(device) else "32-true"
+    return "bf16-mixed" if has_bf16(device) else "32-true"
 
 
-def _has_bf16(device: str) -> bool:
+@cache
+def has_bf16(device: str) -> bool:
+    """Whether this kind of device computes in bfloat16 by itself, and not by way of fp32."""
     if device == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device == "cpu":  # without one of these a CPU converts to fp32 and back around every operation

@@ -17,6 +17,7 @@ from tinygpt.model import GPT2
 from tinygpt.optim.adamw import adamw
 from tinygpt.optim.cosine import Cosine
 from tinygpt.tokenizers import ByteTokenizer
+from tinygpt.training.budget import Budget
 from tinygpt.training.checkpointing import Checkpoint, CheckpointFiles
 from tinygpt.training.interrupt import StopOnSignal
 from tinygpt.training.metrics import Metrics
@@ -36,6 +37,7 @@ class Run:
         token_file: Callable[..., TokenFile],
         *,
         max_steps: int = 6,
+        max_time: str | None = None,
         eval_every: int = 4,
         log_every: int = 2,
         accumulate: int = 1,
@@ -57,16 +59,18 @@ class Run:
         model = GPT2(vocab_size=257, block_size=BLOCK, n_layer=1, n_head=2, n_embd=16)
         corpus = TextFiles(files="unused", batch_size=BATCH, overfit=overfit, layout=layout)
         self.data = TextDataModule(tokens, tokens, corpus=corpus, block_size=BLOCK, seed=0, accumulate=accumulate)
+        budget = Budget(max_steps, max_time)
         self.module = LanguageModel(
             model,
             ByteTokenizer(),
             optimizer=adamw(model, lr=lr),
             schedule=Cosine(warmup_steps=1),
+            budget=budget,
             bytes_per_id=torch.from_numpy(tokens.bytes_per_id(ByteTokenizer().n_bytes)),
             compile=compile,
             on_bad_loss=on_bad_loss,
         )
-        self.metrics = Metrics(Path("metrics.csv"), log_every, self.data.train_layout.n_targets)
+        self.metrics = Metrics(Path("metrics.csv"), log_every, self.data.train_layout.n_targets, budget)
         self.checkpoint = Checkpoint("checkpoints", keep=keep)
         facts = {"n_parameters": model.n_parameters(), "device": "cpu", "precision": "32-true"}
         self.trainer = pl.Trainer(

@@ -87,7 +87,7 @@ def test_the_recorded_loss_is_the_mean_since_the_record_before(token_file):
 def test_the_learning_rate_is_the_schedules(token_file):
     records = Run(token_file, max_steps=4, log_every=1, lr=1e-2).fit().records()
     rates = [record["lr"] for record in records if "lr" in record]
-    assert rates == pytest.approx([1e-2 * Cosine(warmup_steps=1)(step, 4) for step in range(4)])
+    assert rates == pytest.approx([1e-2 * Cosine(warmup_steps=1)(step, step / 4) for step in range(4)])
 
 
 def test_gradients_are_clipped_by_their_common_norm(token_file):

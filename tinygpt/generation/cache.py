@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tinygpt.attention.masks import Mask
 from tinygpt.model.gpt import GPT
+from tinygpt.model.lookups import NOTHING, History
 
 
 class Slots:
@@ -121,6 +122,8 @@ class KVCache:
     Attributes:
         lengths: tokens of each row; empty before the first ones.
         places: (B,), the same on the device, once captured.
+        ids: (B, capacity), of each row's tokens and -1 behind them, where the model looks ids up; else empty.
+        history: of the tokens of the last `extend`, in such a model.
     """
 
     def __init__(self, model: GPT, capacity: float | None = None) -> None:
@@ -132,6 +135,9 @@ class KVCache:
         self.endless = model.max_length == inf and all(slots.is_whole for slots in self.slots)
         self.lengths: list[int] = []
         self.places: Tensor | None = None
+        self.keeps_ids = len(model.lookups) > 0
+        self.ids = torch.empty(0, 0, dtype=torch.int64)
+        self.history: History
 
     def extend(self, ids: Tensor, padding: Tensor | None = None) -> tuple[Tensor, list[Mask]]:
         """Make room for tokens that come behind what is stored; for the model to call.
@@ -152,6 +158,7 @@ class KVCache:
         if self.places is not None:
             if T > 1 or padding is not None:
                 raise ValueError(f"a captured cache takes one token a row, got {T}")
+            self._keep(ids, self.places[:, None], self.capacity)
             return self._extend_each(self.places, self.capacity)
         lengths = self.lengths or [0] * B
         start, end = max(lengths), max(lengths) + T
@@ -172,7 +179,17 @@ class KVCache:
                 slots.extend(start, T, ends)
             masks = [layer.slots.seen for layer in self.layers]
         self.lengths = [length + count for length, count in zip(lengths, counts, strict=True)]
+        self._keep(ids if padding is None else ids.where(padding, NOTHING), positions.expand(B, T), end)
         return positions, masks
+
+    def _keep(self, ids: Tensor, places: Tensor, end: float) -> None:
+        """For the model's lookups, the ids at these places (B, T), the last of which is before the end."""
+        if not self.keeps_ids:
+            return
+        if not self.ids.numel():
+            self.ids = ids.new_full((len(ids), int(self.capacity)), NOTHING)
+        self.ids.scatter_(1, places, ids)
+        self.history = History(self.ids[:, : int(end)], places)
 
     def _check_room(self, end: int) -> None:
         if end > self.capacity and not self.endless:
@@ -190,7 +207,7 @@ class KVCache:
         called after each. There are tokens already.
         """
         self.places = torch.tensor(self.lengths, device=self.layers[0].k.device)
-        for tensor in (self.places, *(tensor for layer in self.layers for tensor in (layer.k, layer.v))):
+        for tensor in (self.places, self.ids, *(tensor for layer in self.layers for tensor in (layer.k, layer.v))):
             torch._dynamo.mark_static_address(tensor, guard=False)
 
     def advance(self) -> None:
@@ -209,6 +226,8 @@ class KVCache:
         self.lengths = [self.lengths[row] for row in rows]
         if self.places is not None:
             self.places = self.places[rows]
+        if self.keeps_ids:
+            self.ids = self.ids[rows]
         for layer in self.layers:
             if layer.k.numel():
                 index = torch.tensor(rows, device=layer.k.device)
@@ -220,6 +239,8 @@ class KVCache:
             self.lengths[row] = length
         if self.places is not None:
             self.places.copy_(torch.tensor(self.lengths))
+        if self.keeps_ids and other.ids.numel():
+            self.ids[rows] = other.ids
         for layer, new in zip(self.layers, other.layers, strict=True):
             if new.k.numel():
                 index = torch.tensor(rows, device=new.k.device)

@@ -18,6 +18,7 @@ from tinygpt.attention.masks import Mask, random_blocks
 from tinygpt.attention.self_attention import LayerCache, SelfAttention
 from tinygpt.linear import Linear
 from tinygpt.model.init import INITIALISATIONS
+from tinygpt.model.lookups import NOTHING, History
 
 
 class Cache(Protocol):
@@ -30,6 +31,11 @@ class Cache(Protocol):
 
     def extend(self, ids: Tensor, padding: Tensor | None) -> tuple[Tensor, list[Mask]]:
         """Make room for these tokens; return their positions, and what they may see in each layer."""
+        ...
+
+    @property
+    def history(self) -> History:
+        """The ids of the rows up to the tokens of the last `extend`."""
         ...
 
 
@@ -82,10 +88,17 @@ class GPT(nn.Module):
         positions: how the model gets to know where a token stands; see `tinygpt/model/positions.py`.
         blocks: the stack.
         norm: in front of the head.
+        lookups: what is added to the token embeddings; see `tinygpt/model/lookups.py`.
     """
 
     def __init__(
-        self, config: dict[str, Any], *, positions: nn.Module, blocks: Iterable[nn.Module], norm: nn.Module
+        self,
+        config: dict[str, Any],
+        *,
+        positions: nn.Module,
+        blocks: Iterable[nn.Module],
+        norm: nn.Module,
+        lookups: Iterable[nn.Module] = (),
     ) -> None:
         super().__init__()
         self.config = config
@@ -100,12 +113,16 @@ class GPT(nn.Module):
             tables = [random_blocks(n_blocks, config["n_random"], seed=layer) for layer in range(self.n_layer)]
             self.random = torch.stack(tables)
         self.token_embedding = nn.Embedding(config["vocab_size"], config["n_embd"])
+        self.lookups = nn.ModuleList(lookups)
         self.positions = positions
         self.dropout: float = config["dropout"]
         self.blocks = nn.ModuleList(blocks)
         self.norm = norm
         self.head = Linear(config["n_embd"], config["vocab_size"], bias=False)
         INITIALISATIONS[config["init"]](self, self.n_layer)
+        for module in self.lookups.modules():
+            if isinstance(module, nn.Embedding):
+                nn.init.zeros_(module.weight)  # what was never seen adds nothing
         if config["tie_embeddings"]:
             self.head.weight = self.token_embedding.weight
 
@@ -148,7 +165,11 @@ class GPT(nn.Module):
             # (T,), or (B, T) where rows differ
             positions = torch.arange(T, device=ids.device) if full.positions is None else full.positions
             masks = self.layer_masks(full)
-        x, rotation = self.positions(self.token_embedding(ids), positions)  # (B, T, C)
+        x = self.token_embedding(ids)  # (B, T, C)
+        if self.lookups:
+            history = cache.history if cache is not None else self._history(ids, padding, documents)
+            x = x + torch.stack([lookup(history) for lookup in self.lookups]).sum(dim=0)
+        x, rotation = self.positions(x, positions)
         if self.training:
             x = F.dropout(x, self.dropout)
         for i, (block, mask) in enumerate(zip(self.blocks, masks, strict=True)):
@@ -160,14 +181,19 @@ class GPT(nn.Module):
             x = x[:, -1:]
         return self.head(self.norm(x))  # (B, T, V)
 
+    @staticmethod
+    def _history(ids: Tensor, padding: Tensor | None, documents: Tensor | None) -> History:
+        places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+        return History(ids if padding is None else ids.where(padding, NOTHING), places, documents)
+
     @property
     def max_length(self) -> float:
         """The most tokens in a row: block_size, or infinity.
 
         It is infinity where positions go on for ever and no token sees one that is further away than in training:
-        every layer has a window of at most block_size tokens and nothing beside it.
+        every layer has a window of at most block_size tokens and nothing beside it, and nothing is looked up.
         """
-        beside = self.config["n_global"] or self.config["n_random"]
+        beside = self.config["n_global"] or self.config["n_random"] or len(self.lookups)
         near = all(window is not None and window <= self.block_size for window in self.windows)
         return inf if self.positions.endless and near and not beside else self.block_size
 

@@ -22,7 +22,7 @@ def gpt2(model: nn.Module, n_layer: int) -> None:
 
 
 def xavier(model: nn.Module, n_layer: int) -> None:
-    """Uniform weights whose variance is 2 / (fan in + fan out) inside the blocks; embeddings and head as in `gpt2`.
+    """Uniform weights whose variance is 2 / (fan in + fan out); embeddings and head as in `gpt2`.
 
     The three projections to q, k and v are one matrix here, as in PyTorch's own MultiheadAttention. The head keeps its
     small weights, so that a fresh model predicts all tokens alike.
@@ -31,7 +31,7 @@ def xavier(model: nn.Module, n_layer: int) -> None:
     """
     gpt2(model, n_layer)
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear) and name.startswith("blocks."):
+        if isinstance(module, nn.Linear) and name != "head":
             nn.init.xavier_uniform_(module.weight)
 
 

@@ -6,6 +6,7 @@ from tinygpt.attention import SDPA, Kernel, SelfAttention
 from tinygpt.attention.self_attention import head_size
 from tinygpt.model.block import Block
 from tinygpt.model.gpt import GPT, check
+from tinygpt.model.lookups import MatchEmbedding, NgramEmbedding
 from tinygpt.model.mlp import SwiGLU
 from tinygpt.model.norm import RMSNorm
 from tinygpt.model.positions import RotaryPositions
@@ -14,6 +15,7 @@ from tinygpt.model.positions import RotaryPositions
 class Modern(GPT):
     """RMSNorm, also of each head's q and k, rotary positions, SwiGLU, heads that share keys and values, no biases.
 
+    So far it is Qwen3; what is looked up (`ngram_rows`, `match`) is beyond it and has no twin in `transformers`.
     `config` holds what None stands for, as a number.
 
     Args:
@@ -36,6 +38,9 @@ class Modern(GPT):
         norm_eps: what every norm adds to the mean square.
         init: how weights are drawn: "xavier", whose deviation follows the width, or "gpt2", whose 0.02 is right for
             the widths of GPT-2 (768 and more) and too small for narrow models.
+        ngram_rows: rows of the table of pairs of tokens, of threes, and so on; see `NgramEmbedding`. None: no tables.
+        ngram_dim: length of their vectors.
+        match: how many last tokens are compared with all that came before; see `MatchEmbedding`. 0: none.
         gradient_checkpointing: keep only each block's input for the backward pass and compute the rest again.
         attention: the kernel.
 
@@ -66,6 +71,9 @@ class Modern(GPT):
         rope_theta: float = 10000.0,
         norm_eps: float = 1e-6,
         init: Literal["gpt2", "xavier"] = "xavier",
+        ngram_rows: list[int] | None = None,
+        ngram_dim: int = 32,
+        match: int = 0,
         gradient_checkpointing: bool = False,
         attention: Kernel | None = None,
     ) -> None:
@@ -102,4 +110,8 @@ class Modern(GPT):
                 for _ in range(n_layer)
             ),
             norm=RMSNorm(n_embd, norm_eps),
+            lookups=[
+                *([NgramEmbedding(n_embd, ngram_rows, ngram_dim)] if ngram_rows else []),
+                *([MatchEmbedding(vocab_size, n_embd, match)] if match else []),
+            ],
         )

@@ -15,6 +15,7 @@ from tinygpt.data.module import TextDataModule
 from tinygpt.model.gpt import GPT
 from tinygpt.model.loss import NOT_COUNTED, next_token_loss
 from tinygpt.tokenizers import END_OF_TEXT, Tokenizer
+from tinygpt.training.budget import Budget
 
 PEAK = 2  # times what is kept for the backward pass: half as much again was measured, and memory comes in pieces
 TIMED_BATCHES = 3  # the fastest counts
@@ -105,7 +106,7 @@ def estimate(
     *,
     device: str,
     precision: str,
-    max_steps: int,
+    budget: Budget,
     accumulate: int,
 ) -> str:
     """Sizes, memory, disk, time, and what the first rows hold, as lines for a person.
@@ -119,8 +120,10 @@ def estimate(
     batch, layout, batch_size = probe.batch, data.train_layout, data.corpus.batch_size
     parameters, flops = model.n_parameters(), model.flops_per_token()
     tokens_per_step = round(layout.n_targets / layout.n_rows * batch_size * accumulate)  # on average
+    seconds_per_step = seconds * batch_size * accumulate
+    max_steps = round(min(budget.max_steps, budget.max_seconds / seconds_per_step))
     n_tokens = tokens_per_step * max_steps
-    total = timedelta(seconds=round(seconds * batch_size * accumulate * max_steps))
+    total = timedelta(seconds=round(seconds_per_step * max_steps))
     rate = flops * batch.ids.shape[1] / seconds / 1e9
     available = hardware.memory(device)
     has = f"; there are {available / MIB:,.0f}" if available else ""
@@ -130,7 +133,8 @@ def estimate(
         f"parameters   {parameters:,}; vocabulary {tokenizer.vocab_size:,}; fresh loss {loss:.3f}",
         f"training     {layout.n_targets:,} tokens in {data.train.n_documents:,} documents",
         f"validation   {data.val_layout.n_targets:,} tokens of {data.validation.n_documents:,} documents",
-        f"to see       {n_tokens:,} tokens, {n_tokens / layout.n_targets:.2f} epochs, {tokens_per_step:,} a step",
+        f"to see       {n_tokens:,} tokens in {max_steps:,} steps of {tokens_per_step:,},"
+        f" {n_tokens / layout.n_targets:.2f} epochs",
         f"FLOPs        {flops:,} a token, {flops * n_tokens:.2e} in all",
         f"memory       {memory.fixed / MIB:,.1f} MiB weights, gradients, moments;"
         f" {batch_size * memory.row / MIB:,.1f} MiB activations;"

@@ -1,7 +1,6 @@
 """The run's figures: measured once, here, for metrics.csv, the loggers, the progress display and the summary."""
 
 import os
-import time
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from torch.optim import Optimizer
 
 from tinygpt import files
 from tinygpt.data.batches import Batch
+from tinygpt.training.budget import Budget
 from tinygpt.training.module import LanguageModel
 
 TRAINED = ("train_loss", "lr", "grad_norm", "tokens_seen", "epoch", "tokens_per_second", "train_seconds")
@@ -24,7 +24,6 @@ STATE = (
     "step",
     "skipped_steps",
     "tokens_seen",
-    "train_seconds",
     "train_loss",
     "tokens_per_second",
     "val_loss",
@@ -48,18 +47,19 @@ class Metrics(pl.Callback):
         path: metrics.csv, a row a record. A run that is gone on with keeps the rows that its checkpoint counts.
         log_every: optimizer steps between two records of the training loss.
         tokens_per_epoch: targets of the training split.
+        budget: whose clock runs while training does.
     """
 
-    def __init__(self, path: Path, log_every: int, tokens_per_epoch: int) -> None:
+    def __init__(self, path: Path, log_every: int, tokens_per_epoch: int, budget: Budget) -> None:
         if log_every < 1:
             raise ValueError(f"log_every must be at least 1, got {log_every}")
         self.path = path
         self.log_every = log_every
         self.tokens_per_epoch = tokens_per_epoch
+        self.budget = budget
         self.step = 0
         self.skipped_steps = 0  # for a loss or a gradient that was no number
         self.tokens_seen = 0  # targets; padding is none
-        self.train_seconds = 0.0
         self.train_loss: float | None = None  # mean over the steps since the record before, but for skipped ones
         self.tokens_per_second = 0.0  # since the record before
         self.val_loss: float | None = None
@@ -69,28 +69,32 @@ class Metrics(pl.Callback):
         self.lr = 0.0  # of the last step
         self.grad_norm: Tensor | float = 0.0  # of the last step, before clipping
         self._losses: list[Tensor] = []  # of the steps since the record before
-        self._running_since: float | None = None  # None while training rests
         self._recorded = (0, 0, 0.0)  # step, tokens_seen and train_seconds of the last record
         self._n_rows = 0  # of metrics.csv
         self._step_losses: list[Tensor] = []  # of the step at hand
 
     def state_dict(self) -> dict[str, Any]:
-        self._read_clock()
+        self.budget.read_clock()
         if self.path.exists():  # the rows that are counted here are on the disk before the checkpoint is
             with self.path.open("rb") as file:
                 os.fsync(file.fileno())
         self.grad_norm = float(self.grad_norm)
         self._losses = [loss.cpu() for loss in self._losses]
-        return {name: getattr(self, name) for name in STATE}
+        return {name: getattr(self, name) for name in STATE} | {"train_seconds": self.budget.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         for name in STATE:
             setattr(self, name, state_dict[name])
+        self.budget.seconds = state_dict["train_seconds"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         rows = self.path.read_text().splitlines()[1 : 1 + self._n_rows] if self.path.exists() else []
         files.write_text(self.path, "\n".join([",".join(COLUMNS), *rows]) + "\n")
         self._n_rows = len(rows)
+
+    @property
+    def train_seconds(self) -> float:
+        return self.budget.seconds
 
     @property
     def epoch(self) -> float:
@@ -99,8 +103,7 @@ class Metrics(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        if self._running_since is None:
-            self._running_since = time.monotonic()
+        self.budget.run()
 
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
@@ -111,6 +114,7 @@ class Metrics(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
         assert isinstance(pl_module, LanguageModel)
+        self.budget.read_clock()  # for the module, which comes after its callbacks
         self.tokens_seen += batch.n_targets
         self._step_losses.append(outputs["loss"])  # Lightning has divided it by the number of accumulated batches
         if trainer.global_step == self.step:
@@ -122,7 +126,7 @@ class Metrics(pl.Callback):
             self._losses.append(torch.stack(self._step_losses).sum())
         self._step_losses = []
         self.grad_norm = pl_module.grad_norm
-        if self.step % self.log_every == 0 or self.step == trainer.max_steps:
+        if self.step % self.log_every == 0 or self.budget.progress(self.step) >= 1:
             self._record(trainer, pl_module)
 
     def _record(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -134,7 +138,7 @@ class Metrics(pl.Callback):
         losses = [loss.to(pl_module.device) for loss in self._losses]
         self.train_loss = torch.stack(losses).mean().item() if losses else nan
         self._losses = []
-        self._read_clock()  # after the line above, which waits for the GPU
+        self.budget.read_clock()  # after the line above, which waits for the GPU
         self.tokens_per_second = (self.tokens_seen - tokens) / (self.train_seconds - seconds)
         self._recorded = (self.step, self.tokens_seen, self.train_seconds)
         self._tell(trainer, {name: float(getattr(self, name)) for name in TRAINED})
@@ -148,16 +152,9 @@ class Metrics(pl.Callback):
         for logger in trainer.loggers:
             logger.log_metrics(figures, self.step)
 
-    def _read_clock(self) -> None:
-        if self._running_since is not None:
-            now = time.monotonic()
-            self.train_seconds += now - self._running_since
-            self._running_since = now
-
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._record(trainer, pl_module)
-        self._read_clock()
-        self._running_since = None  # until the next training batch
+        self.budget.rest()  # until the next training batch
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.val_loss = trainer.callback_metrics["val_loss"].item()

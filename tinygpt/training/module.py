@@ -16,8 +16,9 @@ from tinygpt.data.batches import Batch
 from tinygpt.errors import UserError
 from tinygpt.model.gpt import GPT
 from tinygpt.model.loss import NOT_COUNTED, next_token_loss
-from tinygpt.optim import Schedule
+from tinygpt.optim.schedule import Schedule
 from tinygpt.tokenizers import Tokenizer
+from tinygpt.training.budget import Budget
 
 
 def _random_states(device: torch.device) -> dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], None]]]:
@@ -36,7 +37,8 @@ class LanguageModel(pl.LightningModule):
         model: what is trained.
         tokenizer: travels in the checkpoint; training does not use it.
         optimizer: of the model's parameters.
-        schedule: the learning rate's factor by step.
+        schedule: the factor on the learning rates.
+        budget: how much is trained, which the schedule follows.
         bytes_per_id: (V,) bytes of the validation text that each id stands for, for bits per byte.
         compile: run the model through torch.compile.
         on_bad_loss: what becomes of a step whose loss or gradient is NaN or infinite. Its update is never made;
@@ -54,6 +56,7 @@ class LanguageModel(pl.LightningModule):
         *,
         optimizer: Optimizer,
         schedule: Schedule,
+        budget: Budget,
         bytes_per_id: Tensor,
         compile: bool = False,
         on_bad_loss: Literal["stop", "skip"] = "stop",
@@ -63,8 +66,10 @@ class LanguageModel(pl.LightningModule):
         self.tokenizer = tokenizer
         self.optimizer = optimizer
         self.schedule = schedule
+        self.budget = budget
         self.register_buffer("bytes_per_id", bytes_per_id.float(), persistent=False)
         self.on_bad_loss = on_bad_loss
+        self.compiled = compile
         self.grad_norm: Tensor | float = 0.0
         self.skipped = False
         self._step: list[tuple[Batch, Tensor]] = []  # the batches of the step at hand, and their losses
@@ -77,25 +82,41 @@ class LanguageModel(pl.LightningModule):
             self.model.compile()  # in place: the weights keep their names
 
     def on_train_start(self) -> None:
-        if self._resume is None:
-            return
+        if self._resume is not None:
+            self._go_on(self._resume)
+        if self.budget.progress(self.trainer.global_step) >= 1:
+            self.trainer.should_stop = True
+        elif self.compiled:
+            self._compile()
+
+    def _compile(self) -> None:
+        """On a batch as training has them, before the clock runs."""
+        data = cast(Any, self.trainer).datamodule
+        batch = self.trainer.strategy.batch_to_device(data.train_batches()[0])
+        with torch.random.fork_rng(), self.trainer.precision_plugin.forward_context():
+            next_token_loss(self._logits(batch), batch.targets).backward()
+        self.model.zero_grad(set_to_none=True)
+
+    def _go_on(self, resume: dict[str, Any]) -> None:
+        """From where a checkpoint says that the run stood."""
         # Lightning's loops begin anew, and only their counters go on: its own way of restarting in the middle of an
         # epoch skips validations that were interrupted. A run that had reached its end ends here.
-        step, loop = self._resume["step"], self.trainer.fit_loop.epoch_loop
+        step, loop = resume["step"], self.trainer.fit_loop.epoch_loop
         loop.automatic_optimization.optim_progress.optimizer.step.total.increment_by(step)
         loop.batch_progress.total.increment_by(step * self.trainer.accumulate_grad_batches)
-        self._validated_step = self._resume["validated_step"]
+        self._validated_step = resume["validated_step"]
         for kind, (_, restore) in _random_states(self.device).items():
-            if kind in self._resume["rng"]:  # a run that has changed its device has none for the new one
-                restore(self._resume["rng"][kind])
+            if kind in resume["rng"]:  # a run that has changed its device has none for the new one
+                restore(resume["rng"][kind])
         interval = cast(int, self.trainer.val_check_interval) // self.trainer.accumulate_grad_batches
-        if self._validated_step < step and (step % interval == 0 or step >= self.trainer.max_steps):
+        if self._validated_step < step and (step % interval == 0 or self.budget.progress(step) >= 1):
             self.trainer.validating = True
             loop.val_loop.run()
             self.trainer.training = True
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        factor = self.schedule(self.trainer.global_step, self.trainer.max_steps)
+        step = self.trainer.global_step
+        factor = self.schedule(step, self.budget.progress(step))
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * factor
 
@@ -108,7 +129,7 @@ class LanguageModel(pl.LightningModule):
         return self.model(batch.ids, padding=batch.padding, documents=batch.documents)
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        if self.trainer.global_step >= self.trainer.max_steps:
+        if self.budget.progress(self.trainer.global_step) >= 1:
             self.trainer.should_stop = True  # told to stop, Lightning validates first: the last step always counts
 
     def on_validation_epoch_start(self) -> None:

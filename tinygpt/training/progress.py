@@ -40,10 +40,8 @@ class Progress(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.line_at = time.monotonic()
         if sys.stdout.isatty():
-            layout = "{percentage:3.0f}% {bar} step {n_fmt}/{total_fmt}{postfix}  {remaining} left"
-            self.bar = tqdm(
-                total=trainer.max_steps, file=sys.stdout, bar_format=layout, dynamic_ncols=True, leave=False
-            )
+            layout = "{percentage:3.0f}% {bar} {postfix}"
+            self.bar = tqdm(total=1.0, file=sys.stdout, bar_format=layout, dynamic_ncols=True, leave=False)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -52,20 +50,22 @@ class Progress(pl.Callback):
         if m.step % m.log_every or m.train_loss is None:
             return
         if self.bar is not None:
-            self.bar.set_postfix_str(self._figures(), refresh=False)
-            self.bar.update(m.step - self.bar.n)
+            self.bar.set_postfix_str(self._line(), refresh=False)
+            self.bar.update(min(1.0, m.budget.progress(m.step)) - self.bar.n)
         elif time.monotonic() - self.line_at >= SECONDS_BETWEEN_LINES:
             self.line_at = time.monotonic()
-            left = timedelta(seconds=round(m.train_seconds / m.step * (trainer.max_steps - m.step)))
-            print(f"step {m.step}/{trainer.max_steps}  {self._figures()}  {left} left", flush=True)
+            print(self._line(), flush=True)
 
-    def _figures(self) -> str:
-        return f"loss {self.metrics.train_loss:.3f}  {self.metrics.tokens_per_second:,.0f} tokens/s"
+    def _line(self) -> str:
+        m = self.metrics
+        left = timedelta(seconds=max(0, round(m.budget.seconds_left(m.step))))
+        figures = f"loss {m.train_loss:.3f}  {m.tokens_per_second:,.0f} tokens/s"
+        return f"step {m.budget.of(m.step)}  {figures}  {left} left"
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         m = self.metrics
         best = "  (best so far)" if m.val_loss == m.best_val_loss else ""
-        line = f"step {m.step}/{trainer.max_steps}  validation loss {m.val_loss:.4f}"
+        line = f"step {m.budget.of(m.step)}  validation loss {m.val_loss:.4f}"
         tqdm.write(f"{line}  {m.val_bits_per_byte:.4f} bits per byte{best}", file=sys.stdout)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

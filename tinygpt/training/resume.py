@@ -12,7 +12,8 @@ from lightning.pytorch import Trainer
 from tinygpt import checkpoint
 from tinygpt.config import Config, UsageError, parts, target
 from tinygpt.errors import UserError
-from tinygpt.optim import Schedule
+from tinygpt.optim.schedule import Schedule
+from tinygpt.training.budget import UNLIMITED
 
 # What may be another without any figure becoming another: the results are those of a run never stopped.
 FREE = ("resume", "run_dir", "dry_run", "on_bad_loss", "data.num_workers", "data.num_proc", "data.cache_dir")
@@ -102,9 +103,9 @@ def differences(before: Config, after: Config, schedule: Schedule, step: int) ->
             continue
         if key.endswith("_target_") or (key.startswith(FIXED) and key not in NOT_FIXED):
             raise UsageError(f"{key} cannot be changed to {new}, the run was begun with {old}; start a new one")
-        if key != "trainer.max_steps":
+        if key != "trainer.max_steps" or UNLIMITED in (old, new):
             found.append(f"{key} was {old} and is {new}")
-        elif any(schedule(i, old) != schedule(i, new) for i in range(step)):
+        elif any(schedule(i, i / old) != schedule(i, i / new) for i in range(step)):
             found.append(f"{key} was {old} and is {new}: the {step} steps so far had another learning rate")
         elif step == old and step % after["eval_every"]:
             found.append(f"{key} was {old}: metrics.csv has a record and a validation at that step")

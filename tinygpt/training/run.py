@@ -24,6 +24,7 @@ from tinygpt.data.module import TextDataModule
 from tinygpt.errors import UserError
 from tinygpt.generation.text import load
 from tinygpt.tokenizers.file import write_file
+from tinygpt.training.budget import UNLIMITED, Budget
 from tinygpt.training.checkpointing import CheckpointFiles
 from tinygpt.training.estimate import estimate, out_of_memory
 from tinygpt.training.init_from import adopt
@@ -89,6 +90,8 @@ def run(cfg: Config, given: Collection[str] = ()) -> float:
     check("", Settings, keys)
     settings: Settings = construct("", Settings, keys)
     run_dir = Path(settings.run_dir)
+    if cfg["trainer"].get("max_time") is not None and "trainer.max_steps" not in given:
+        cfg["trainer"]["max_steps"] = UNLIMITED
     with ExitStack() as held:
         if before is not None:
             held.enter_context(alone(run_dir))
@@ -112,13 +115,14 @@ def _run(
     for group, node in parts(cfg).items():
         check(group, target(node), node)
     max_steps, accumulate = cfg["trainer"]["max_steps"], cfg["trainer"]["accumulate_grad_batches"]
-    for name, least in (("max_steps", 1), ("accumulate_grad_batches", 1), ("gradient_clip_val", 0)):
+    budget = construct("trainer", Budget, {"max_steps": max_steps, "max_time": cfg["trainer"].get("max_time")})
+    for name, least in (("accumulate_grad_batches", 1), ("gradient_clip_val", 0)):
         if (cfg["trainer"].get(name) or 0) < least:
             raise UsageError(f"trainer.{name} must be at least {least}, got {cfg['trainer'].get(name)}")
     if cfg["trainer"]["devices"] != 1:
         raise UsageError(f"trainer.devices must be 1, a run uses one device so far, got {cfg['trainer']['devices']}")
 
-    if before is not None and max_steps < before.step:
+    if before is not None and budget.max_steps < before.step:
         raise UsageError(f"trainer.max_steps={max_steps} is below the {before.step} steps that the run has made")
 
     # What can be built without the corpus is, before that is read: a mistake shows at once.
@@ -152,7 +156,7 @@ def _run(
         accumulate=accumulate,
     )
     if settings.dry_run:
-        run_facts = {"device": device, "precision": precision, "max_steps": max_steps, "accumulate": accumulate}
+        run_facts = {"device": device, "precision": precision, "budget": budget, "accumulate": accumulate}
         print(estimate(model, tokenizer, data, **run_facts))
         return nan
 
@@ -163,19 +167,20 @@ def _run(
         tokenizer,
         optimizer=build(cfg, "optimizer", model=model),
         schedule=schedule,
+        budget=budget,
         bytes_per_id=torch.from_numpy(validation.bytes_per_id(tokenizer.n_bytes)),
         compile=settings.compile,
         on_bad_loss=settings.on_bad_loss,
     )
     n_targets = data.train_layout.n_targets
-    metrics = Metrics(run_dir / "metrics.csv", settings.log_every, n_targets)
+    metrics = Metrics(run_dir / "metrics.csv", settings.log_every, n_targets, budget)
     keeper = callbacks["callbacks.checkpoint"]
     facts = {"n_parameters": model.n_parameters(), "device": device, "precision": precision}
     summary = Summary(run_dir / "summary.json", metrics, keeper, facts)
     stop = StopOnSignal()
 
     trainer = build(
-        cfg,
+        cfg | {"trainer": cfg["trainer"] | {"max_time": None}},  # Lightning's would count the validations
         "trainer",
         logger=[build(cfg, name, run_dir=str(run_dir)) for name in parts(cfg) if name.startswith("logger.")],
         # Who stops between two steps comes last of those that do something after a step.
@@ -209,7 +214,7 @@ def _run(
         f"\n{n_targets:,} tokens to train on, {data.val_layout.n_targets:,} to validate on; {run_dir}"
     )
     if before is not None:
-        print(f"going on after step {before.step:,} of {max_steps:,}")
+        print(f"going on after step {budget.of(before.step)}")
     available = hardware.memory(device)
     try:
         with stop:
@@ -237,11 +242,11 @@ def _run(
         raise SystemExit(128 + stop.received)
     if metrics.best_val_bits_per_byte is None:
         raise UserError("no validation loss was a number; try a lower optimizer.lr")
-    if metrics.step < max_steps:
-        print(f"stopped early, after step {metrics.step} of {max_steps}: the validation loss no longer falls")
+    if budget.progress(metrics.step) < 1:
+        print(f"stopped early, after step {budget.of(metrics.step)}: the validation loss no longer falls")
     elif before is not None and metrics.step == before.step:
         again = typed("resume", str(run_dir))
-        print(f"no step was left; for more: python train.py {again} trainer.max_steps={2 * max_steps}")
+        print(f"no step was left; for more: python train.py {again} trainer.max_steps={2 * metrics.step}")
     report(run_dir, metrics)
     return metrics.best_val_bits_per_byte
 
