@@ -26,7 +26,7 @@ from benchmarks import machine, save
 from tinygpt import checkpoint
 
 ROOT = Path(__file__).parents[1]
-TIMES = ("train_seconds", "tokens_per_second")
+TIMES = ("train_seconds", "tokens_per_second", "utilisation")
 MOMENTS = ("any", "training", "checkpoint", "training")
 
 RUN = [

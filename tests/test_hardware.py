@@ -35,6 +35,18 @@ def test_a_named_precision_is_kept_and_fp16_on_a_cpu_refused():
         hardware.precision("16-mixed", "cpu")
 
 
+def test_the_peak_is_measured_on_a_cpu_known_for_a_gpu_in_16_bits_and_else_not(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    assert hardware.peak_flops("cuda", "bf16-mixed") == 989e12
+    assert hardware.peak_flops("cuda", "32-true") is None
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H20")
+    assert hardware.peak_flops("cuda", "bf16-mixed") is None
+    assert hardware.peak_flops("mps", "32-true") is None
+    measured = hardware.peak_flops("cpu", "32-true")
+    assert measured is not None
+    assert 1e8 < measured < 1e14
+
+
 def here(monkeypatch: pytest.MonkeyPatch, cuda: bool, mps: bool) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)

@@ -32,7 +32,7 @@ VARIANTS = {
         "eval_every=3",
         "trainer.max_steps=20",
     ],
-    "muon": ["optimizer=muon", "schedule=wsd"],
+    "muon": ["optimizer=muon", "schedule=wsd", "model.ngram_rows=[64,256]", "model.match=3"],
     "random blocks": ["model.window=4", "model.n_random=1", "model.random_block=4"],
 }
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from functools import cache
 from pathlib import Path
 
@@ -49,6 +50,27 @@ def has_bf16(device: str) -> bool:
         flags = cpuinfo.read_text().split() if cpuinfo.exists() else []
         return "avx512_bf16" in flags or "amx_bf16" in flags
     return False
+
+
+# Dense products with 16-bit inputs, in TFLOP/s. Source: NVIDIA's data sheets.
+PEAKS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "L4": 121, "RTX 4090": 165, "T4": 65}
+SIDE = 1024  # of the matrices that a CPU is measured with
+
+
+def peak_flops(device: str, precision: str) -> float | None:
+    """The most floating-point operations a second: measured for a CPU, known for some GPUs in 16 bits, else None."""
+    if device == "cuda" and not precision.startswith("32"):
+        found = [peak for name, peak in PEAKS.items() if name in torch.cuda.get_device_name()]
+        return found[0] * 1e12 if found else None
+    if device != "cpu":
+        return None
+    a = torch.ones(SIDE, SIDE, dtype=torch.bfloat16 if precision.startswith("bf16") else torch.float32)
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        torch.mm(a, a)
+        seconds.append(time.perf_counter() - start)
+    return 2 * SIDE**3 / min(seconds)
 
 
 def memory(device: str) -> int | None:

@@ -47,7 +47,7 @@ def test_config_builds_the_same_model_again(each_gpt: GPT):
         ({"n_layer": 0}, "n_layer must be at least 1, got 0"),
         ({"vocab_size": -1}, "vocab_size must be at least 1, got -1"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
-        ({"init": "kaiming"}, "init must be one of gpt2, xavier, got 'kaiming'"),
+        ({"init": "kaiming"}, "init must be one of gpt2, xavier, zero, got 'kaiming'"),
     ],
 )
 @pytest.mark.parametrize("family", [GPT2, Modern])

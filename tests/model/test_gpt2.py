@@ -3,6 +3,7 @@ from math import sqrt
 import pytest
 import torch
 
+from tinygpt.attention.masks import Mask
 from tinygpt.model import GPT2
 
 
@@ -20,6 +21,16 @@ def test_gpt2_initialisation_scales_residual_projections_by_depth():
             assert projection.weight.std().item() == pytest.approx(0.02 / sqrt(16), rel=0.05)
             assert (projection.bias == 0).all()
     assert model.token_embedding.weight.std().item() == pytest.approx(0.02, rel=0.05)
+
+
+def test_zero_initialisation_adds_blocks_that_do_nothing():
+    model = GPT2(vocab_size=67, n_embd=128, init="zero", tie_embeddings=False)
+    ids = torch.randint(67, (2, 8))
+    assert not model(ids).any()
+    x, _ = model.positions(model.token_embedding(ids), torch.arange(8))
+    assert torch.equal(model.blocks[0](x, Mask()), x)
+    fc = model.blocks[0].mlp.fc.weight
+    assert fc.std().item() == pytest.approx((2 / (128 + 512)) ** 0.5, rel=0.05)
 
 
 def test_xavier_initialisation_scales_by_fan_in_and_fan_out():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.conftest import small
 from tinygpt.model import GPT2
 from tinygpt.optim.adamw import adamw
 from tinygpt.optim.muon import LOWEST, muon, orthogonalise, polynomials
@@ -89,9 +90,34 @@ def test_everything_else_moves_as_adamw_moves_it(gpt: GPT2):
 
 def test_every_parameter_is_in_one_group_and_each_has_its_own_learning_rate(gpt: GPT2):
     groups = muon(gpt, lr=0.1, adamw_lr=0.2).param_groups
-    assert [group["lr"] for group in groups] == [0.1, 0.2, 0.2]
+    assert [group["lr"] for group in groups] == [0.1, 0.2, 0.2, 0.05]
     listed = [id(p) for group in groups for p in group["params"]]
     assert sorted(listed) == sorted(map(id, gpt.parameters()))
+
+
+def test_rows_of_a_table_move_by_what_they_were_looked_up_for():
+    model = small("modern", ngram_rows=[64, 64], ngram_dim=4)
+    optimizer = muon(model, table_lr=0.1, eps=1e-8)
+    assert len(optimizer.param_groups[3]["params"]) == 2
+    table = model.lookups[0].tables[0].weight
+    sums = torch.zeros(64, 1)
+    for ids in ([[1, 2, 3, 1, 2]], [[2, 3, 4, 5, 1]]):
+        before = table.detach().clone()
+        model(torch.tensor(ids)).square().sum().backward()
+        grad = table.grad.to_dense()
+        optimizer.step()
+        optimizer.zero_grad()
+        sums += grad.square().mean(dim=1, keepdim=True)
+        seen = grad.any(dim=1)
+        assert 0 < seen.sum() <= 5
+        wanted = before - 0.1 * grad / (sums.sqrt() + 1e-8)
+        torch.testing.assert_close(table[seen], wanted[seen])
+        assert torch.equal(table[~seen], before[~seen])
+
+
+def test_adamw_refuses_tables_and_names_who_takes_them():
+    with pytest.raises(ValueError, match="model.ngram_rows needs optimizer=muon"):
+        adamw(small("modern", ngram_rows=[64]))
 
 
 def test_a_state_that_is_loaded_goes_on_to_the_last_bit(gpt: GPT2):
@@ -116,6 +142,7 @@ def test_parameters_without_a_gradient_stay(gpt: GPT2):
     [
         ({"lr": 0.0}, "lr must be above 0 and finite, got 0.0"),
         ({"adamw_lr": float("nan")}, "adamw_lr must be above 0 and finite, got nan"),
+        ({"table_lr": -1.0}, "table_lr must be above 0 and finite, got -1.0"),
         ({"momentum": 1.0}, "momentum must be at least 0 and below 1, got 1.0"),
         ({"iterations": 7}, "iterations must be 2 to 6, got 7"),
         ({"betas": [0.9]}, "betas must be two numbers of at least 0 and below 1"),

@@ -70,7 +70,8 @@ class Run:
             compile=compile,
             on_bad_loss=on_bad_loss,
         )
-        self.metrics = Metrics(Path("metrics.csv"), log_every, self.data.train_layout.n_targets, budget)
+        counts = {"flops_per_token": model.flops_per_token(), "peak_flops": 1e12}
+        self.metrics = Metrics(Path("metrics.csv"), log_every, self.data.train_layout.n_targets, budget, **counts)
         self.checkpoint = Checkpoint("checkpoints", keep=keep)
         facts = {"n_parameters": model.n_parameters(), "device": "cpu", "precision": "32-true"}
         self.trainer = pl.Trainer(

@@ -29,6 +29,8 @@ def test_a_run_learns_and_writes_what_it_reached(token_file):
     assert summary["best_val_loss"] <= summary["val_loss"]
     assert summary["train_seconds"] > 0
     assert summary["tokens_per_second"] == pytest.approx(summary["tokens_seen"] / summary["train_seconds"])
+    assert summary["flops"] == n_targets * run.module.model.flops_per_token()
+    assert summary["utilisation"] == pytest.approx(summary["flops"] / summary["train_seconds"] / 1e12)
     assert summary["checkpoint"] == "checkpoints/best.ckpt"
     assert checkpoints() == ["best.ckpt", "last.ckpt"]
 
@@ -142,7 +144,7 @@ def test_lines_tell_step_loss_speed_and_time_left(token_file, monkeypatch, capsy
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert lines[0].startswith("step 2/4  loss ")
-    assert "tokens/s" in lines[0]
+    assert "tokens/s, 0% of the peak" in lines[0]
     assert "left" in lines[0]
     assert lines[2].startswith("step 4/4  validation loss ")
     assert "bits per byte  (best so far)" in lines[2]

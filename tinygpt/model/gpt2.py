@@ -26,8 +26,9 @@ class GPT2(GPT):
         n_random: blocks drawn for each block of tokens, by the layer's number, which it sees beside its window.
         random_block: tokens in such a block.
         tie_embeddings: the head's weights are the token embedding's.
-        init: how weights are drawn: "xavier", whose deviation follows the width, or "gpt2", whose 0.02 is right for
-            the widths of GPT-2 (768 and more) and too small for narrow models.
+        init: how weights are drawn: "xavier", whose deviation follows the width; "zero", the same with blocks that do
+            nothing yet; or "gpt2", whose 0.02 is right for the widths of GPT-2 (768 and more) and too small for narrow
+            models.
         gradient_checkpointing: keep only each block's input for the backward pass and compute the rest again.
         attention: the kernel.
 
@@ -52,7 +53,7 @@ class GPT2(GPT):
         n_random: int = 0,
         random_block: int = 64,
         tie_embeddings: bool = True,
-        init: Literal["gpt2", "xavier"] = "xavier",
+        init: Literal["gpt2", "xavier", "zero"] = "xavier",
         gradient_checkpointing: bool = False,
         attention: Kernel | None = None,
     ) -> None:

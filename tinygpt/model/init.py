@@ -35,4 +35,19 @@ def xavier(model: nn.Module, n_layer: int) -> None:
             nn.init.xavier_uniform_(module.weight)
 
 
-INITIALISATIONS: dict[str, Callable[[nn.Module, int], None]] = {"gpt2": gpt2, "xavier": xavier}
+def zero(model: nn.Module, n_layer: int) -> None:
+    """`xavier`, but the projections back into the residual stream and the head are zero.
+
+    A fresh block does nothing, and a fresh model predicts all tokens alike, or, where the head is the token embedding,
+    each token to come again.
+
+    Source: Zhang et al., Fixup, 2019, section 3, for the zeros.
+    """
+    xavier(model, n_layer)
+    for name, module in model.named_modules():
+        into_the_stream = name.startswith("blocks.") and name.endswith(".proj")
+        if isinstance(module, nn.Linear) and (into_the_stream or name == "head"):
+            nn.init.zeros_(module.weight)
+
+
+INITIALISATIONS: dict[str, Callable[[nn.Module, int], None]] = {"gpt2": gpt2, "xavier": xavier, "zero": zero}

@@ -62,7 +62,8 @@ class NgramEmbedding(nn.Module):
         super().__init__()
         if min(*rows, dim) < 1:
             raise ValueError(f"ngram_rows and ngram_dim must be at least 1, got {list(rows)} and {dim}")
-        self.tables = nn.ModuleList(nn.Embedding(n, dim) for n in rows)
+        # A step changes few rows of many: their gradients are sparse.
+        self.tables = nn.ModuleList(nn.Embedding(n, dim, sparse=True) for n in rows)
         self.proj = Linear(dim, n_embd, bias=False)
 
     def forward(self, history: History) -> Tensor:

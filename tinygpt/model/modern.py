@@ -36,8 +36,9 @@ class Modern(GPT):
         tie_embeddings: the head's weights are the token embedding's.
         rope_theta: base of the rotary positions.
         norm_eps: what every norm adds to the mean square.
-        init: how weights are drawn: "xavier", whose deviation follows the width, or "gpt2", whose 0.02 is right for
-            the widths of GPT-2 (768 and more) and too small for narrow models.
+        init: how weights are drawn: "xavier", whose deviation follows the width; "zero", the same with blocks that do
+            nothing yet; or "gpt2", whose 0.02 is right for the widths of GPT-2 (768 and more) and too small for narrow
+            models.
         ngram_rows: rows of the table of pairs of tokens, of threes, and so on; see `NgramEmbedding`. None: no tables.
         ngram_dim: length of their vectors.
         match: how many last tokens are compared with all that came before; see `MatchEmbedding`. 0: none.
@@ -70,7 +71,7 @@ class Modern(GPT):
         tie_embeddings: bool = False,
         rope_theta: float = 10000.0,
         norm_eps: float = 1e-6,
-        init: Literal["gpt2", "xavier"] = "xavier",
+        init: Literal["gpt2", "xavier", "zero"] = "xavier",
         ngram_rows: list[int] | None = None,
         ngram_dim: int = 32,
         match: int = 0,

@@ -25,10 +25,12 @@ def adamw(
         eps: added to the square root of the second moment.
 
     Raises:
-        ValueError: a value is out of its range.
+        ValueError: a value is out of its range, or the model has tables with sparse gradients.
 
     Source: Loshchilov and Hutter, 2019, algorithm 2; Radford et al., 2018, section 4.1, for what decays.
     """
+    if any(isinstance(module, nn.Embedding) and module.sparse for module in model.modules()):
+        raise ValueError("AdamW changes every row of a table in every step; model.ngram_rows needs optimizer=muon")
     parameters = [p for p in model.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},

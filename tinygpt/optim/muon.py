@@ -1,4 +1,4 @@
-"""Muon: an orthogonalised momentum for the hidden matrices, AdamW for everything else, as one optimizer."""
+"""Muon: an orthogonalised momentum for the hidden matrices, AdamW and Adagrad for the rest, as one optimizer."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -76,12 +76,14 @@ def orthogonalise(matrices: Tensor, iterations: int) -> Tensor:
 
 
 class Muon(Optimizer):
-    """Two kinds of parameter groups: with `iterations` by Muon, with `betas` by AdamW.
+    """Three kinds of parameter groups: with `iterations` by Muon, with `betas` by AdamW, the others by Adagrad.
 
     Muon moves a matrix by its momentum, made orthogonal, so that all directions move alike; the step of a tall matrix
     is larger by √(m / n). Matrices of a shape are made orthogonal together, in bfloat16 where the hardware has it.
+    Adagrad, with one sum of squares a row, moves the rows of a table that were looked up: for a row that is seen seldom
+    it is as bold as on the first day.
 
-    Source: Jordan et al., Muon, 2024.
+    Source: Jordan et al., Muon, 2024; Duchi et al., 2011, for Adagrad; Mudigere et al., 2022, section 4.1.4, for rows.
     """
 
     def __init__(self, groups: list[dict[str, Any]]) -> None:
@@ -97,6 +99,8 @@ class Muon(Optimizer):
             moved = [(p, p.grad) for p in group["params"] if p.grad is not None]
             if "iterations" in group:
                 self._muon(moved, group)
+            elif "betas" not in group:
+                self._adagrad(moved, group)
             elif moved:
                 self._adamw(moved, group)
         return loss
@@ -116,6 +120,17 @@ class Muon(Optimizer):
             for (p, _), update in zip(matrices, updates, strict=True):
                 p.mul_(1 - group["lr"] * group["weight_decay"])
                 p.add_(update, alpha=-group["lr"] * max(1, m / n) ** 0.5)
+
+    def _adagrad(self, moved: list[tuple[Tensor, Tensor]], group: dict[str, Any]) -> None:
+        for p, sparse in moved:
+            state = self.state[p]
+            if not state:
+                state["sum"] = p.new_zeros(len(p), 1)
+            grad = sparse.coalesce()
+            rows, values = grad.indices()[0], grad.values()
+            squares = state["sum"][rows] + values.square().mean(dim=1, keepdim=True)
+            state["sum"][rows] = squares
+            p[rows] -= group["lr"] * values / (squares.sqrt() + group["eps"])
 
     def _adamw(self, moved: list[tuple[Tensor, Tensor]], group: dict[str, Any]) -> None:
         for p, _ in moved:
@@ -149,26 +164,28 @@ def muon(
     momentum: float = 0.95,
     iterations: int = 3,
     adamw_lr: float = 3e-3,
+    table_lr: float = 0.05,
     betas: Sequence[float] = (0.9, 0.99),
     weight_decay: float = 0.0,
     eps: float = 1e-8,
 ) -> Muon:
-    """Muon for the matrices inside the blocks; AdamW for embeddings, the head, norms and biases.
+    """Muon for the matrices inside the blocks; AdamW for embeddings, the head, norms and biases; Adagrad for tables.
 
     Args:
         model: whose trainable parameters are optimised.
         lr: the peak learning rate of the matrices in the blocks, which a schedule scales.
         momentum: share of the old in their running mean of gradients.
         iterations: of the orthogonalisation, 2 to 6.
-        adamw_lr: the peak learning rate of all others.
+        adamw_lr: the peak learning rate of embeddings, the head, norms and biases.
+        table_lr: the peak learning rate of tables with sparse gradients.
         betas: decay rates of AdamW's first and second moment.
-        weight_decay: per step, times the learning rate, of whatever is a matrix.
-        eps: added to the square root of the second moment.
+        weight_decay: per step, times the learning rate, of whatever is a matrix and no table.
+        eps: added to the square roots of AdamW and Adagrad.
 
     Raises:
         ValueError: a value is out of its range.
     """
-    for name, value in (("lr", lr), ("adamw_lr", adamw_lr)):
+    for name, value in (("lr", lr), ("adamw_lr", adamw_lr), ("table_lr", table_lr)):
         if not 0 < value < inf:
             raise ValueError(f"{name} must be above 0 and finite, got {value}")
     if not 0 <= momentum < 1:
@@ -179,7 +196,9 @@ def muon(
         raise ValueError(f"betas must be two numbers of at least 0 and below 1, got {list(betas)}")
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     hidden = [p for name, p in named if name.startswith("blocks.") and p.dim() == 2]
-    rest = [p for name, p in named if not (name.startswith("blocks.") and p.dim() == 2)]
+    tables = [module.weight for module in model.modules() if isinstance(module, nn.Embedding) and module.sparse]
+    apart = {id(p) for p in (*hidden, *tables)}
+    rest = [p for _, p in named if id(p) not in apart]
     by_muon = {"lr": lr, "momentum": momentum, "iterations": iterations, "weight_decay": weight_decay}
     by_adamw = {"lr": adamw_lr, "betas": tuple(betas), "eps": eps}
     return Muon(
@@ -187,5 +206,6 @@ def muon(
             {"params": hidden, **by_muon},
             {"params": [p for p in rest if p.dim() >= 2], "weight_decay": weight_decay, **by_adamw},
             {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0, **by_adamw},
+            {"params": tables, "lr": table_lr, "eps": eps},
         ]
     )

@@ -15,7 +15,7 @@ from tinygpt.data.batches import Batch
 from tinygpt.training.budget import Budget
 from tinygpt.training.module import LanguageModel
 
-TRAINED = ("train_loss", "lr", "grad_norm", "tokens_seen", "epoch", "tokens_per_second", "train_seconds")
+TRAINED = ("train_loss", "lr", "grad_norm", "tokens_seen", "epoch", "tokens_per_second", "utilisation", "train_seconds")
 VALIDATED = ("val_loss", "val_bits_per_byte")
 COLUMNS = ("step", *TRAINED, *VALIDATED)  # of metrics.csv
 
@@ -48,15 +48,28 @@ class Metrics(pl.Callback):
         log_every: optimizer steps between two records of the training loss.
         tokens_per_epoch: targets of the training split.
         budget: whose clock runs while training does.
+        flops_per_token: floating-point operations of training on a token.
+        peak_flops: the most that the device does in a second; None: nobody knows.
     """
 
-    def __init__(self, path: Path, log_every: int, tokens_per_epoch: int, budget: Budget) -> None:
+    def __init__(
+        self,
+        path: Path,
+        log_every: int,
+        tokens_per_epoch: int,
+        budget: Budget,
+        *,
+        flops_per_token: int,
+        peak_flops: float | None = None,
+    ) -> None:
         if log_every < 1:
             raise ValueError(f"log_every must be at least 1, got {log_every}")
         self.path = path
         self.log_every = log_every
         self.tokens_per_epoch = tokens_per_epoch
         self.budget = budget
+        self.flops_per_token = flops_per_token
+        self.peak_flops = peak_flops
         self.step = 0
         self.skipped_steps = 0  # for a loss or a gradient that was no number
         self.tokens_seen = 0  # targets; padding is none
@@ -95,6 +108,15 @@ class Metrics(pl.Callback):
     @property
     def train_seconds(self) -> float:
         return self.budget.seconds
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the peak, since the record before; NaN where that is not known."""
+        return self.share(self.tokens_per_second)
+
+    def share(self, tokens_per_second: float) -> float:
+        """Of the peak, at this rate."""
+        return tokens_per_second * self.flops_per_token / self.peak_flops if self.peak_flops else nan
 
     @property
     def epoch(self) -> float:

@@ -45,7 +45,7 @@ class LanguageModel(pl.LightningModule):
             "stop" ends the run with a UserError, "skip" goes on with the next step.
 
     Attributes:
-        grad_norm: of the last step, before clipping.
+        grad_norm: of the last step, before clipping, without the tables whose gradients are sparse.
         skipped: whether the last step was.
     """
 
@@ -163,7 +163,9 @@ class LanguageModel(pl.LightningModule):
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         if scaler is not None and getattr(optimizer, "_step_supports_amp_scaling", False):
             scaler.unscale_(optimizer)
+        # A table's gradient is sparse, and its optimizer does not look at the size of it.
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        parameters = [p for p in parameters if p.grad is not None and not p.grad.is_sparse]
         self.grad_norm = nn.utils.clip_grad_norm_(parameters, gradient_clip_val or inf)
 
         losses = torch.stack([loss for _, loss in self._step])

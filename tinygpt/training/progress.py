@@ -5,6 +5,7 @@ import sys
 import time
 import warnings
 from datetime import timedelta
+from math import isnan
 from typing import Any
 
 import datasets
@@ -59,7 +60,8 @@ class Progress(pl.Callback):
     def _line(self) -> str:
         m = self.metrics
         left = timedelta(seconds=max(0, round(m.budget.seconds_left(m.step))))
-        figures = f"loss {m.train_loss:.3f}  {m.tokens_per_second:,.0f} tokens/s"
+        share = "n/a" if isnan(m.utilisation) else f"{m.utilisation:.0%}"
+        figures = f"loss {m.train_loss:.3f}  {m.tokens_per_second:,.0f} tokens/s, {share} of the peak"
         return f"step {m.budget.of(m.step)}  {figures}  {left} left"
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

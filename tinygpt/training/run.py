@@ -173,7 +173,14 @@ def _run(
         on_bad_loss=settings.on_bad_loss,
     )
     n_targets = data.train_layout.n_targets
-    metrics = Metrics(run_dir / "metrics.csv", settings.log_every, n_targets, budget)
+    metrics = Metrics(
+        run_dir / "metrics.csv",
+        settings.log_every,
+        n_targets,
+        budget,
+        flops_per_token=model.flops_per_token(),
+        peak_flops=hardware.peak_flops(device, precision),
+    )
     keeper = callbacks["callbacks.checkpoint"]
     facts = {"n_parameters": model.n_parameters(), "device": device, "precision": precision}
     summary = Summary(run_dir / "summary.json", metrics, keeper, facts)

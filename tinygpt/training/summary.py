@@ -61,6 +61,7 @@ class Summary(callbacks.Checkpoint):
         self.written = time.monotonic()
         m = self.metrics
         kept = [path for path in (self.checkpoint.best_path, self.checkpoint.last_path) if path.exists()]
+        rate = m.tokens_seen / m.train_seconds if m.train_seconds else None
         summary = {
             "status": status,
             "step": m.step,
@@ -68,7 +69,9 @@ class Summary(callbacks.Checkpoint):
             "epoch": m.epoch,
             "tokens_seen": m.tokens_seen,
             "train_seconds": m.train_seconds,
-            "tokens_per_second": m.tokens_seen / m.train_seconds if m.train_seconds else None,
+            "tokens_per_second": rate,
+            "flops": m.tokens_seen * m.flops_per_token,
+            "utilisation": m.share(rate) if rate else None,
             "train_loss": m.train_loss,
             "val_loss": m.val_loss,
             "val_bits_per_byte": m.val_bits_per_byte,
