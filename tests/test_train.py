@@ -196,15 +196,22 @@ def test_debug_overfit_drives_one_batch_to_near_zero_loss(command):
     assert json.loads(Path("run/summary.json").read_text())["val_loss"] < 0.05
 
 
+TWINS = {
+    "shakespeare_reference": ["trainer.max_steps=100"],
+    "shakespeare_cpu": ["trainer.max_time=null", "trainer.max_steps=30", "model.block_size=256"],
+}
+
+
 @pytest.mark.slow
-def test_the_reference_experiment_learns_shakespeare_like_text(command):
-    """A scaled twin of experiment=shakespeare_reference on a local folder in the Hub's layout."""
+@pytest.mark.parametrize("experiment", TWINS)
+def test_an_experiment_learns_shakespeare_like_text(command, experiment: str):
+    """Scaled twins of the recipes, on a local folder in the Hub's layout."""
     from datasets import Dataset
 
     Path("folder").mkdir()
     text = Path("book.txt").read_text()
     for split, share in (("train", text), ("validation", text[:500]), ("test", text[500:900])):
         Dataset.from_dict({"text": [share]}).to_parquet(f"folder/{split}-00000-of-00001.parquet")
-    status, *_ = command("experiment=shakespeare_reference", "data.path=folder", "trainer.max_steps=100", "run_dir=run")
+    status, *_ = command(f"experiment={experiment}", "data.path=folder", "run_dir=run", *TWINS[experiment])
     assert status == 0
     assert json.loads(Path("run/summary.json").read_text())["val_loss"] < 1.0

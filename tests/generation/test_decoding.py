@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import small
+from tests.conftest import LOOKUPS, small
 from tinygpt.generation.decoding import Decoder
 from tinygpt.generation.sampling import Sampling
 from tinygpt.model import GPT
@@ -79,6 +79,7 @@ CASES = {  # each with block_size 8
     "modern, endless": small("modern", window=[2, 4]),
     "modern, global": small("modern", window=[2, 4], n_global=1),
     "gpt2, random": small("gpt2", window=2, n_random=1, random_block=2),
+    "modern, lookups": small("modern", **LOOKUPS),
 }
 
 
@@ -126,7 +127,7 @@ def test_every_row_is_what_the_uncached_model_gives_alone(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["gpt2", "modern, windows, global", "modern, endless"])
+@pytest.mark.parametrize("case", ["gpt2", "modern, windows, global", "modern, endless", "modern, lookups"])
 def test_a_compiled_step_is_compiled_once_and_gives_the_same_text(case: str):
     from torch._dynamo.utils import counters
 

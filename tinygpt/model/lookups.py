@@ -104,7 +104,9 @@ class MatchEmbedding(nn.Module):
         self.table = nn.Embedding((longest + 1) * vocab_size, n_embd)
 
     def forward(self, history: History) -> Tensor:
-        length, following = longest_match(history, self.longest)
+        # Compiled, each pass over a whole row would be computed anew in the next: 900 ms instead of 5.
+        search = longest_match if history.places.shape[1] == 1 else torch.compiler.disable()(longest_match)
+        length, following = search(history, self.longest)
         return self.table(length * self.vocab_size + following)
 
 
