@@ -37,7 +37,6 @@ from tinygpt.optim.adamw import adamw
 
 VOCABULARY, LAYERS, HEADS, WIDTH, BLOCK, ROWS = 65, 4, 4, 128, 64, 12
 TURN = 20  # steps
-# For memory.
 DEEP: dict[str, Any] = {
     "vocab_size": 65,
     "n_layer": 12,
@@ -221,21 +220,23 @@ def memory(device: str, rounds: int) -> dict[str, list[float]]:
 
 def start(rounds: int) -> dict[str, float]:
     """Seconds to the first optimizer step, with the corpus in the cache, and of `--help`; medians."""
+    command = [sys.executable, REPOSITORY / "train.py"]
     found: dict[str, list[float]] = {"first step": [], "--help": []}
     with tempfile.TemporaryDirectory() as folder:
         corpus(Path(folder) / "corpus.txt")
         for i in range(rounds + 1):
             words = [*COMMAND, "trainer.max_steps=1000", "log_every=1", f"run_dir=run{i}"]
             begin = time.perf_counter()
-            process = subprocess.Popen([sys.executable, REPOSITORY / "train.py", *words], cwd=folder, stdout=-3)
+            process = subprocess.Popen([*command, *words], cwd=folder, stdout=subprocess.DEVNULL)
             rows = Path(folder) / f"run{i}" / "metrics.csv"
             while process.poll() is None and not (rows.exists() and rows.read_text().count("\n") > 1):
                 time.sleep(0.01)
             found["first step"].append(time.perf_counter() - begin)
+            assert process.poll() is None, "the run has ended before its first step"
             process.kill()
             process.wait()
             begin = time.perf_counter()
-            subprocess.run([sys.executable, REPOSITORY / "train.py", "--help"], cwd=folder, stdout=-3, check=True)
+            subprocess.run([*command, "--help"], cwd=folder, stdout=subprocess.DEVNULL, check=True)
             found["--help"].append(time.perf_counter() - begin)
     return {name: statistics.median(times[1:]) for name, times in found.items()}  # the first fills the cache
 

@@ -39,8 +39,10 @@ def test_the_peak_is_measured_on_a_cpu_known_for_a_gpu_in_16_bits_and_else_not(m
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
     assert hardware.peak_flops("cuda", "bf16-mixed") == 989e12
     assert hardware.peak_flops("cuda", "32-true") is None
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H20")
-    assert hardware.peak_flops("cuda", "bf16-mixed") is None
+    assert hardware.peak_flops("cuda", "64-true") is None
+    for other in ("NVIDIA H20", "NVIDIA L40", "NVIDIA T400"):
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda name=other: name)
+        assert hardware.peak_flops("cuda", "bf16-mixed") is None
     assert hardware.peak_flops("mps", "32-true") is None
     measured = hardware.peak_flops("cpu", "32-true")
     assert measured is not None

@@ -16,7 +16,7 @@ MISTAKES = [
     (["model.n_layer=abc"], 2, "model.n_layer must be int, got 'abc'"),
     (["model.n_layer=2.5"], 2, "model.n_layer must be int, got 2.5"),
     (["model.dropout=high"], 2, "model.dropout must be float, got 'high'"),
-    (["model.init=kaiming"], 2, "model.init must be one of gpt2, xavier, got 'kaiming'"),
+    (["model.init=kaiming"], 2, "model.init must be one of gpt2, xavier, zero, got 'kaiming'"),
     (["attention=flash"], 2, "there is no attention=flash; attention is one of: chunked, flex, manual, sdpa, sliding_"),
     (["attention=flex"], 2, "attention: flex trains on a GPU alone (cuda), got cpu; take another attention"),
     (["attention=chunked", "attention.strip=0"], 2, "attention: strip must be at least 1, got 0"),

@@ -42,6 +42,8 @@ def test_a_run_trains_reports_and_leaves_all_that_is_needed(command):
         "tokens_seen",
         "train_seconds",
         "tokens_per_second",
+        "flops",
+        "utilisation",
         "train_loss",
         "val_loss",
         "val_bits_per_byte",

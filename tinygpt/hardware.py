@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import time
 from functools import cache
 from pathlib import Path
@@ -59,8 +60,8 @@ SIDE = 1024  # of the matrices that a CPU is measured with
 
 def peak_flops(device: str, precision: str) -> float | None:
     """The most floating-point operations a second: measured for a CPU, known for some GPUs in 16 bits, else None."""
-    if device == "cuda" and not precision.startswith("32"):
-        found = [peak for name, peak in PEAKS.items() if name in torch.cuda.get_device_name()]
+    if device == "cuda" and precision.startswith(("16", "bf16")):
+        found = [peak for name, peak in PEAKS.items() if re.search(rf"\b{name}\b", torch.cuda.get_device_name())]
         return found[0] * 1e12 if found else None
     if device != "cpu":
         return None

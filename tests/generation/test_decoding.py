@@ -126,6 +126,11 @@ def test_every_row_is_what_the_uncached_model_gives_alone(
         assert row == alone[: ends.get(i)]
 
 
+def test_samples_of_one_token_share_a_cache_that_holds_nothing_yet(gpt: GPT):
+    rows = decode(gpt, [1], n=12, num_samples=3, greedy=True)
+    assert rows == 3 * [uncached(gpt, [1], 12, "shift")]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["gpt2", "modern, windows, global", "modern, endless", "modern, lookups"])
 def test_a_compiled_step_is_compiled_once_and_gives_the_same_text(case: str):

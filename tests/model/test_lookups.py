@@ -27,7 +27,7 @@ def slow(ids: list[int], documents: list[int], place: int, longest: int) -> tupl
     """The same, as it is said."""
     best = (0, 0)
     for earlier in range(place):
-        if ids[earlier + 1] == NOTHING or documents[earlier] != documents[place] != documents[earlier + 1]:
+        if ids[earlier + 1] == NOTHING or documents[place] != documents[earlier + 1]:
             continue
         n = 0
         while (

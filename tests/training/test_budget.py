@@ -2,6 +2,7 @@
 
 from itertools import count
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -53,8 +54,8 @@ def test_a_time_is_read(text: str, seconds: float):
     assert seconds_of(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["5", "05:00", "00:00:00:00", "00:00:-1:00", "1h", ""])
-def test_another_time_is_refused(text: str):
+@pytest.mark.parametrize("text", ["5", 300, {"minutes": 5}, "05:00", "00:00:00:00", "00:00:-1:00", "1h", ""])
+def test_another_time_is_refused(text: Any):
     with pytest.raises(ValueError, match="max_time must be DAYS:HOURS:MINUTES:SECONDS, such as 00:00:05:00, got"):
         seconds_of(text)
 
@@ -86,10 +87,22 @@ def test_a_run_by_time_goes_on_with_the_time_it_has_spent(command, ticks):
     assert first["global_step"] < second["global_step"] < 3 * first["global_step"]
     status, out, err = command("resume=run")
     assert (status, err) == (0, "")
-    assert "no step was left" in out
+    assert "no step was left; for more: python train.py resume=run trainer.max_time=00:00:02:00" in out
     again = checkpoint.load("run/checkpoints/last.ckpt")
     assert again["global_step"] == second["global_step"]
     assert torch.equal(again["state_dict"]["model.head.weight"], second["state_dict"]["model.head.weight"])
+
+
+def test_a_run_by_time_ends_with_a_whole_step(token_file, ticks):
+    run = Run(token_file, max_steps=-1, max_time="00:00:00:20", accumulate=3).fit()
+    assert run.metrics.tokens_seen == sum(run.data.train_batches()[k].n_targets for k in range(3 * run.metrics.step))
+
+
+def test_steps_that_were_given_beside_a_time_count_when_the_run_goes_on(command):
+    assert command(*TINY, "trainer.max_time=01:00:00:00")[0] == 0
+    status, out, err = command("resume=run")
+    assert (status, err) == (0, "")
+    assert "no step was left; for more: python train.py resume=run trainer.max_steps=12" in out
 
 
 def test_steps_count_beside_a_time_only_where_they_are_given(command):

@@ -226,7 +226,7 @@ class KVCache:
         self.lengths = [self.lengths[row] for row in rows]
         if self.places is not None:
             self.places = self.places[rows]
-        if self.keeps_ids:
+        if self.ids.numel():
             self.ids = self.ids[rows]
         for layer in self.layers:
             if layer.k.numel():
@@ -239,8 +239,8 @@ class KVCache:
             self.lengths[row] = length
         if self.places is not None:
             self.places.copy_(torch.tensor(self.lengths))
-        if self.keeps_ids and other.ids.numel():
-            self.ids[rows] = other.ids
+        if self.keeps_ids:
+            self.ids[rows] = other.ids if other.ids.numel() else NOTHING
         for layer, new in zip(self.layers, other.layers, strict=True):
             if new.k.numel():
                 index = torch.tensor(rows, device=new.k.device)

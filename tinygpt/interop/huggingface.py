@@ -38,7 +38,9 @@ def save_folder(model: GPT, path: str | Path, tokenizer: Tokenizer | None = None
         names = ", ".join(family.FAMILY.__name__ for family in FAMILIES.values())
         raise UserError(f"{type(model).__name__} has no twin in transformers; those that have one are: {names}")
     if model.lookups:
-        raise UserError("a model that looks ids up has no twin in transformers; train one with ngram_rows=null match=0")
+        raise UserError(
+            "a model that looks ids up has no twin in transformers; train one with model.ngram_rows=null model.match=0"
+        )
     if any(model.windows):
         raise UserError(f"a model with windows has no twin in transformers, got window={model.config['window']}")
     model_type, family = found[0]

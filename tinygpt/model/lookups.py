@@ -82,7 +82,7 @@ class MatchEmbedding(nn.Module):
 
     Of all earlier places where a token's last ones stood before, that counts which has most of them in common, and of
     equal ones the latest: its next token, and how many they had in common, choose the vector. So names that a text has
-    used once are known from then on.
+    used once are known from then on. Its table has (longest + 1) · V rows, which suits small vocabularies.
 
     Args:
         vocab_size: V.
@@ -104,8 +104,7 @@ class MatchEmbedding(nn.Module):
         self.table = nn.Embedding((longest + 1) * vocab_size, n_embd)
 
     def forward(self, history: History) -> Tensor:
-        # Compiled, each pass over a whole row would be computed anew in the next: 900 ms instead of 5.
-        search = longest_match if history.places.shape[1] == 1 else torch.compiler.disable()(longest_match)
+        search = longest_match if history.places.shape[1] == 1 else _longest_match_of_rows
         length, following = search(history, self.longest)
         return self.table(length * self.vocab_size + following)
 
@@ -132,11 +131,11 @@ def longest_match(history: History, longest: int) -> tuple[Tensor, Tensor]:
     for strip in places.split(STRIP, dim=1):
         # And those before it, for a place has a token more in common than the one before has with the one before.
         queries = strip[:, :1] + torch.arange(1 - longest, strip.shape[1], device=ids.device)
-        exists = queries.clamp(min=0)
-        same = (ids.gather(1, exists)[:, :, None] == ids[:, None]) & continues[:, None]
+        at = queries.clamp(min=0)
+        same = (ids.gather(1, at)[:, :, None] == ids[:, None]) & continues[:, None]
         same = same & (torch.arange(S, device=ids.device) < queries[..., None])
         if documents is not None:
-            same = same & (documents.gather(1, exists)[:, :, None] == documents[:, None])
+            same = same & (documents.gather(1, at)[:, :, None] == documents[:, None])
         same = same.to(torch.int8)
         length = same
         for _ in range(longest - 1):
@@ -149,3 +148,7 @@ def longest_match(history: History, longest: int) -> tuple[Tensor, Tensor]:
     best = torch.cat(found, dim=1)
     length = best // S
     return length, after.gather(1, best % S).where(length > 0, 0)
+
+
+# Compiled, each pass over a whole row would be computed anew in the next: 900 ms instead of 5.
+_longest_match_of_rows = torch.compiler.disable()(longest_match)

@@ -6,6 +6,8 @@ from math import inf
 from torch import nn
 from torch.optim import AdamW
 
+from tinygpt.optim import sparse_tables
+
 
 def adamw(
     model: nn.Module,
@@ -29,7 +31,7 @@ def adamw(
 
     Source: Loshchilov and Hutter, 2019, algorithm 2; Radford et al., 2018, section 4.1, for what decays.
     """
-    if any(isinstance(module, nn.Embedding) and module.sparse for module in model.modules()):
+    if sparse_tables(model):
         raise ValueError("AdamW changes every row of a table in every step; model.ngram_rows needs optimizer=muon")
     parameters = [p for p in model.parameters() if p.requires_grad]
     groups = [

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.adamw import adamw
 
 from tinygpt import hardware
+from tinygpt.optim import sparse_tables
 
 LOWEST = {2: 0.1, 3: 0.05, 4: 0.02, 5: 0.005, 6: 0.001}  # by iterations: from which singular value on they are right
 
@@ -64,9 +65,11 @@ def orthogonalise(matrices: Tensor, iterations: int) -> Tensor:
     Source: Jordan et al., Muon, 2024, for the iteration; see `polynomials`.
     """
     x = matrices if matrices.shape[1] <= matrices.shape[2] else matrices.mT
+    tiny = torch.finfo(x.dtype).tiny
+    x = x / (x.flatten(1).norm(dim=1)[:, None, None] + tiny)  # or the squares of small numbers would be zeros
     gram = x @ x.mT  # (N, m, m)
     # The Frobenius norm of x·xᵀ is at least the square of the largest singular value, and nearer to it than x's own.
-    square = 1.01 * gram.flatten(1).norm(dim=1)[:, None, None] + torch.finfo(x.dtype).tiny
+    square = 1.01 * gram.flatten(1).norm(dim=1)[:, None, None] + tiny
     x, gram = x * square.rsqrt(), gram / square
     for i, (a, b, c) in enumerate(polynomials(iterations)):
         if i:
@@ -146,7 +149,7 @@ class Muon(Optimizer):
             [state["exp_avg_sq"] for state in states],
             [],
             [state["step"] for state in states],
-            fused=True,
+            fused=group["fused"],
             amsgrad=False,
             beta1=beta1,
             beta2=beta2,
@@ -188,6 +191,10 @@ def muon(
     for name, value in (("lr", lr), ("adamw_lr", adamw_lr), ("table_lr", table_lr)):
         if not 0 < value < inf:
             raise ValueError(f"{name} must be above 0 and finite, got {value}")
+    if not 0 < eps < inf:
+        raise ValueError(f"eps must be above 0 and finite, got {eps}")
+    if not 0 <= weight_decay < inf:
+        raise ValueError(f"weight_decay must be at least 0 and finite, got {weight_decay}")
     if not 0 <= momentum < 1:
         raise ValueError(f"momentum must be at least 0 and below 1, got {momentum}")
     if iterations not in LOWEST:
@@ -196,11 +203,12 @@ def muon(
         raise ValueError(f"betas must be two numbers of at least 0 and below 1, got {list(betas)}")
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     hidden = [p for name, p in named if name.startswith("blocks.") and p.dim() == 2]
-    tables = [module.weight for module in model.modules() if isinstance(module, nn.Embedding) and module.sparse]
+    tables = sparse_tables(model)
     apart = {id(p) for p in (*hidden, *tables)}
     rest = [p for _, p in named if id(p) not in apart]
     by_muon = {"lr": lr, "momentum": momentum, "iterations": iterations, "weight_decay": weight_decay}
-    by_adamw = {"lr": adamw_lr, "betas": tuple(betas), "eps": eps}
+    # PyTorch takes a state that is loaded to the device of its parameter only for a group that says `fused`.
+    by_adamw = {"lr": adamw_lr, "betas": tuple(betas), "eps": eps, "fused": True}
     return Muon(
         [
             {"params": hidden, **by_muon},

@@ -2,7 +2,6 @@
 
 import re
 import time
-from datetime import timedelta
 from math import inf
 
 UNLIMITED = -1  # steps, as Lightning writes it
@@ -14,11 +13,12 @@ def seconds_of(text: str) -> float:
     Raises:
         ValueError: it is written otherwise, or it is none.
     """
-    match = re.fullmatch(r"(\d+):(\d+):(\d+):(\d+)", text)
-    if match is None or not any(map(int, match.groups())):
+    match = re.fullmatch(r"(\d+):(\d+):(\d+):(\d+)", text) if isinstance(text, str) else None
+    days, hours, minutes, seconds = map(int, match.groups()) if match else (0, 0, 0, 0)
+    total = seconds + 60 * (minutes + 60 * (hours + 24 * days))
+    if not total:
         raise ValueError(f"max_time must be DAYS:HOURS:MINUTES:SECONDS, such as 00:00:05:00, got {text!r}")
-    days, hours, minutes, seconds = map(int, match.groups())
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
+    return float(total)
 
 
 class Budget:
@@ -71,6 +71,15 @@ class Budget:
         """By the pace of the steps so far, at least one."""
         done = self.progress(step)
         return self.seconds * (1 - done) / done
+
+    def doubled(self, step: int) -> str:
+        """The setting that gives a run as much again, once it is over after so many steps."""
+        if self.seconds < self.max_seconds:
+            return f"trainer.max_steps={2 * step}"
+        minutes, seconds = divmod(round(2 * self.max_seconds), 60)
+        hours, minutes = divmod(minutes, 60)
+        days, hours = divmod(hours, 24)
+        return f"trainer.max_time={days:02}:{hours:02}:{minutes:02}:{seconds:02}"
 
     def of(self, step: int) -> str:
         """A step, and of how many, for a person."""

@@ -14,6 +14,7 @@ from tinygpt.data.batches import Batch, TrainBatches
 from tinygpt.data.module import TextDataModule
 from tinygpt.model.gpt import GPT
 from tinygpt.model.loss import NOT_COUNTED, next_token_loss
+from tinygpt.optim import sparse_tables
 from tinygpt.tokenizers import END_OF_TEXT, Tokenizer
 from tinygpt.training.budget import Budget
 
@@ -27,7 +28,7 @@ class Memory(NamedTuple):
     """What training holds, in bytes.
 
     Attributes:
-        fixed: weights, gradients and AdamW's two moments, all in fp32.
+        fixed: weights, gradients and AdamW's two moments, all in fp32; of tables with sparse gradients the weights.
         row: what a row of a batch keeps for the backward pass.
     """
 
@@ -84,7 +85,7 @@ class Probe:
         for parameter in self.model.parameters():  # kept anyway, not for the backward pass
             saved.pop(parameter.untyped_storage().data_ptr(), None)
         del loss
-        return Memory(16 * self.model.n_parameters(), sum(saved.values()) // len(self.batch.ids))
+        return Memory(4 * _numbers(self.model, 4), sum(saved.values()) // len(self.batch.ids))
 
     def seconds(self) -> float:
         """For a row."""
@@ -97,6 +98,12 @@ class Probe:
             found.append(time.perf_counter() - start)
         self.model.zero_grad(set_to_none=True)
         return min(found) / len(self.batch.ids)
+
+
+def _numbers(model: GPT, each: int) -> int:
+    """So many for each parameter, one for those of a table with sparse gradients."""
+    of_tables = sum(table.numel() for table in sparse_tables(model))
+    return each * (model.n_parameters() - of_tables) + of_tables
 
 
 def estimate(
@@ -140,7 +147,7 @@ def estimate(
         f" {batch_size * memory.row / MIB:,.1f} MiB activations;"
         f" {memory.peak(batch_size) / MIB:,.0f} MiB at the most{has}",
         *([f"             too much: {advice}"] if advice else []),
-        f"disk         {12 * parameters / MIB:,.1f} MiB a checkpoint;"
+        f"disk         {4 * _numbers(model, 3) / MIB:,.1f} MiB a checkpoint;"
         f" {data.train.path.stat().st_size / MIB:,.1f} MiB training tokens",
         f"time         {total} on this {device} in {precision}, validation not counted ({rate:,.0f} GFLOP/s)",
     ]

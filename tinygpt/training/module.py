@@ -93,9 +93,12 @@ class LanguageModel(pl.LightningModule):
         """On a batch as training has them, before the clock runs."""
         data = cast(Any, self.trainer).datamodule
         batch = self.trainer.strategy.batch_to_device(data.train_batches()[0])
-        with torch.random.fork_rng(), self.trainer.precision_plugin.forward_context():
+        before = [(restore, get()) for get, restore in _random_states(self.device).values()]
+        with self.trainer.precision_plugin.forward_context():
             next_token_loss(self._logits(batch), batch.targets).backward()
         self.model.zero_grad(set_to_none=True)
+        for restore, state in before:
+            restore(state)
 
     def _go_on(self, resume: dict[str, Any]) -> None:
         """From where a checkpoint says that the run stood."""
@@ -129,7 +132,8 @@ class LanguageModel(pl.LightningModule):
         return self.model(batch.ids, padding=batch.padding, documents=batch.documents)
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        if self.budget.progress(self.trainer.global_step) >= 1:
+        whole = (batch_idx + 1) % self.trainer.accumulate_grad_batches == 0  # else the batches of a step would be lost
+        if whole and self.budget.progress(self.trainer.global_step) >= 1:
             self.trainer.should_stop = True  # told to stop, Lightning validates first: the last step always counts
 
     def on_validation_epoch_start(self) -> None:
@@ -153,7 +157,9 @@ class LanguageModel(pl.LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        """Measure the norm of all gradients together, clip by it, and see that it is a number.
+        """Measure the norm of all dense gradients together, clip them by it, and see that it is a number.
+
+        The sparse gradients of tables are neither measured nor clipped.
 
         Lightning's own clipping refuses a fused optimizer, which undoes fp16's loss scaling inside its step: here the
         gradients are unscaled before they are measured, and the step then knows.
@@ -163,7 +169,6 @@ class LanguageModel(pl.LightningModule):
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         if scaler is not None and getattr(optimizer, "_step_supports_amp_scaling", False):
             scaler.unscale_(optimizer)
-        # A table's gradient is sparse, and its optimizer does not look at the size of it.
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         parameters = [p for p in parameters if p.grad is not None and not p.grad.is_sparse]
         self.grad_norm = nn.utils.clip_grad_norm_(parameters, gradient_clip_val or inf)

@@ -37,6 +37,7 @@ from tinygpt.training.summary import Summary
 
 PARTS = ("data", "tokenizer", "model", "attention", "optimizer", "schedule", "trainer", "callbacks")
 
+MAX_STEPS = 1000  # where neither steps nor a time are given
 TAKEN = "run_dir={} holds a run already; name another directory"
 
 
@@ -90,8 +91,8 @@ def run(cfg: Config, given: Collection[str] = ()) -> float:
     check("", Settings, keys)
     settings: Settings = construct("", Settings, keys)
     run_dir = Path(settings.run_dir)
-    if cfg["trainer"].get("max_time") is not None and "trainer.max_steps" not in given:
-        cfg["trainer"]["max_steps"] = UNLIMITED
+    if cfg["trainer"].get("max_steps") is None:
+        cfg["trainer"]["max_steps"] = MAX_STEPS if cfg["trainer"].get("max_time") is None else UNLIMITED
     with ExitStack() as held:
         if before is not None:
             held.enter_context(alone(run_dir))
@@ -253,7 +254,7 @@ def _run(
         print(f"stopped early, after step {budget.of(metrics.step)}: the validation loss no longer falls")
     elif before is not None and metrics.step == before.step:
         again = typed("resume", str(run_dir))
-        print(f"no step was left; for more: python train.py {again} trainer.max_steps={2 * metrics.step}")
+        print(f"no step was left; for more: python train.py {again} {budget.doubled(metrics.step)}")
     report(run_dir, metrics)
     return metrics.best_val_bits_per_byte
 
