@@ -168,7 +168,8 @@ class GPT(nn.Module):
         x = self.token_embedding(ids)  # (B, T, C)
         if self.lookups:
             history = cache.history if cache is not None else self._history(ids, padding, documents)
-            x = x + torch.stack([lookup(history) for lookup in self.lookups]).sum(dim=0)
+            for lookup in self.lookups:
+                x = x + lookup(history)
         x, rotation = self.positions(x, positions)
         if self.training:
             x = F.dropout(x, self.dropout)

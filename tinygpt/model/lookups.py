@@ -68,13 +68,12 @@ class NgramEmbedding(nn.Module):
 
     def forward(self, history: History) -> Tensor:
         ids = history.before(len(self.tables) + 1) + 1  # what is missing is a 0
-        key = ids[..., 0]
-        found = []
+        key, total = ids[..., 0], torch.zeros((), device=ids.device)
         for i, table in enumerate(self.tables):
             assert isinstance(table, nn.Embedding)
             key = (key * FACTOR + ids[..., i + 1]) % PRIME
-            found.append(table(key % table.num_embeddings))
-        return self.proj(torch.stack(found).sum(dim=0))
+            total = total + table(key % table.num_embeddings)
+        return self.proj(total)
 
 
 class MatchEmbedding(nn.Module):
