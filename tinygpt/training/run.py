@@ -1,14 +1,11 @@
-"""One run: build what a configuration names, fit, report."""
+"""One run: check and build what a configuration names."""
 
-import shlex
 import sys
-import traceback
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
-from signal import Signals
 from typing import Literal
 
 import torch
@@ -17,18 +14,17 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 
 from tinygpt import checkpoint, files, hardware
 from tinygpt.attention import SelfAttention
-from tinygpt.config import Config, UsageError, build, check, construct, parts, target, typed
+from tinygpt.config import Config, UsageError, build, check, construct, parts, target
 from tinygpt.data.corpus import texts
 from tinygpt.data.encoding import encode
 from tinygpt.data.module import TextDataModule
-from tinygpt.errors import UserError
-from tinygpt.generation.text import load
 from tinygpt.tokenizers.file import write_file
 from tinygpt.training.budget import UNLIMITED, Budget
 from tinygpt.training.checkpointing import CheckpointFiles
-from tinygpt.training.estimate import estimate, out_of_memory
+from tinygpt.training.estimate import estimate
+from tinygpt.training.fit import fit
 from tinygpt.training.init_from import adopt
-from tinygpt.training.interrupt import Interrupted, StopOnSignal
+from tinygpt.training.interrupt import StopOnSignal
 from tinygpt.training.metrics import Metrics
 from tinygpt.training.module import LanguageModel
 from tinygpt.training.progress import Progress, quiet
@@ -223,47 +219,4 @@ def _run(
     )
     if before is not None:
         print(f"going on after step {budget.of(before.step)}")
-    available = hardware.memory(device)
-    try:
-        with stop:
-            trainer.fit(module, datamodule=data, ckpt_path=keeper.last_path if before and before.step else None)
-    except BaseException as error:
-        step = keeper.saved_step or (before.step if before else 0)
-        if step:
-            print(f"\nthe last checkpoint is {keeper.last_path}, of step {step}", file=sys.stderr)
-            print(f"to go on from it: python train.py {typed('resume', str(run_dir))}", file=sys.stderr)
-        if isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from error  # the second one, which Lightning makes an exit with status 1
-        if hardware.is_out_of_memory(error):
-            traceback.clear_frames(error.__traceback__)  # they hold the tensors that there was no room for
-            model.zero_grad(set_to_none=True)
-            had = {"device": device, "precision": precision, "accumulate": accumulate, "available": available}
-            raise UserError(out_of_memory(model, data, **had)) from error
-        if not isinstance(error, Interrupted):
-            raise
-    finally:
-        for logger in trainer.loggers:
-            if hasattr(logger.experiment, "finish"):  # else the next trial of a sweep goes on with this one's W&B run
-                logger.experiment.finish()
-    if stop.received is not None:
-        print(f"train.py: stopped by {Signals(stop.received).name} after step {metrics.step}", file=sys.stderr)
-        raise SystemExit(128 + stop.received)
-    if metrics.best_val_bits_per_byte is None:
-        raise UserError("no validation loss was a number; try a lower optimizer.lr")
-    if budget.progress(metrics.step) < 1:
-        print(f"stopped early, after step {budget.of(metrics.step)}: the validation loss no longer falls")
-    elif before is not None and metrics.step == before.step:
-        again = typed("resume", str(run_dir))
-        print(f"no step was left; for more: python train.py {again} {budget.doubled(metrics.step)}")
-    report(run_dir, metrics)
-    return metrics.best_val_bits_per_byte
-
-
-def report(run_dir: Path, metrics: Metrics) -> None:
-    """What a run reached, a sample of it, and how to get more."""
-    print(
-        f"\nbest validation loss {metrics.best_val_loss:.4f}, {metrics.best_val_bits_per_byte:.4f} bits per byte;"
-        f" {metrics.train_seconds:,.0f} s of training, {metrics.tokens_seen / metrics.train_seconds:,.0f} tokens/s"
-        f"\n\n{load(run_dir).generate(max_new_tokens=400)}"
-        f"\n\nMore: python generate.py --checkpoint {shlex.quote(str(run_dir))} --num-samples 3"
-    )
+    return fit(trainer, module, data, summary, stop, None if before is None else before.step)
