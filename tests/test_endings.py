@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 import train
 from tests.conftest import TINY
 from tinygpt.training import run
+from tinygpt.training.estimate import NOTHING_FITS, Memory
 from tinygpt.training.module import LanguageModel
 
 ROOT = Path(__file__).parents[1]
@@ -198,6 +200,25 @@ def test_a_dry_run_says_what_would_be_too_much(command, monkeypatch):
     assert re.search(r"too much: data.batch_size=\d+ trainer.accumulate_grad_batches=\d+ would fit", out)
     monkeypatch.setattr("tinygpt.hardware.memory", lambda device: 1000)
     assert "too much: not even one row fits" in command(*TINY, "dry_run=true")[1]
+
+
+def test_a_batch_of_auto_is_what_fits_and_a_step_keeps_its_rows(command, monkeypatch):
+    words = [*TINY, "model.dropout=0.1", "tokenizer=byte"]
+    given = [*words, "data.batch_size=4", "trainer.accumulate_grad_batches=12", "run_dir=given"]
+    assert command(*given)[0] == 0
+    memory = Memory(fixed=1000, row=100)
+    monkeypatch.setattr("tinygpt.training.estimate.Probe.memory", lambda self: (torch.rand(3), memory)[1])
+    monkeypatch.setattr("tinygpt.hardware.memory", lambda device: 1000 + 2 * 100 * 5)  # five rows; four divide 48
+    status, _, err = command(*words, "data.batch_size=auto", "trainer.accumulate_grad_batches=3", "run_dir=auto")
+    assert status == 0, err
+    config = yaml.safe_load(Path("auto/config.yaml").read_text())
+    assert (config["data"]["batch_size"], config["trainer"]["accumulate_grad_batches"]) == (4, 12)
+    losses = [json.loads(Path(name, "summary.json").read_text())["val_loss"] for name in ("given", "auto")]
+    assert losses[0] == losses[1]
+
+    monkeypatch.setattr("tinygpt.hardware.memory", lambda device: 1000)
+    status, _, err = command(*words, "data.batch_size=auto", "run_dir=none")
+    assert (status, err) == (1, f"train.py: out of memory: {NOTHING_FITS}\n")
 
 
 def test_a_dry_run_of_an_enormous_batch_takes_a_few_rows(command):

@@ -103,6 +103,18 @@ def test_a_vector_is_learned_only_by_what_was_looked_up():
     assert rows == [0, 1 * 5 + 2]
 
 
+def test_dropout_keeps_a_whole_vector_of_a_table_from_a_token_or_none_of_it():
+    embedding = NgramEmbedding(4, rows=[8], dim=4, dropout=0.25)
+    with torch.no_grad():
+        embedding.proj.weight.copy_(torch.eye(4))
+        embedding.tables[0].weight.fill_(3.0)
+    vectors = embedding.train()(whole(torch.zeros(40, 100, dtype=torch.int64))).flatten(0, 1)
+    assert set(vectors.unique().tolist()) == {0.0, 4.0}  # what stays is larger, so that the mean is the same
+    assert torch.equal(vectors.amin(dim=1), vectors.amax(dim=1))
+    assert (vectors == 0).float().mean().item() == pytest.approx(0.25, abs=0.03)
+    assert (embedding.eval()(whole(torch.zeros(1, 2, dtype=torch.int64))) == 3).all()
+
+
 @pytest.mark.parametrize(
     ("keywords", "words"),
     [
@@ -110,6 +122,7 @@ def test_a_vector_is_learned_only_by_what_was_looked_up():
         ({"match": -1}, "match must lie between 1 and 127, or be 0 for none, got -1"),
         ({"ngram_rows": [8, 0]}, "ngram_rows and ngram_dim must be at least 1, got"),
         ({"ngram_rows": [8], "ngram_dim": 0}, "ngram_rows and ngram_dim must be at least 1, got"),
+        ({"ngram_rows": [8], "ngram_dropout": 1.0}, "ngram_dropout must be at least 0 and below 1, got 1.0"),
     ],
 )
 def test_impossible_lookups_are_refused(keywords: dict, words: str):

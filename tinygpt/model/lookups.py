@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tinygpt.linear import Linear
@@ -51,17 +52,22 @@ class NgramEmbedding(nn.Module):
         n_embd: width C of the model.
         rows: of the table of pairs, of the table of threes, and so on.
         dim: length of the vectors, which a matrix brings to C.
+        dropout: share of the tokens that get no vector from a table, in training, drawn for each table by itself. From
+            the second epoch on a table knows a small corpus by heart, and the model would learn to rely on that.
 
     Raises:
-        ValueError: a size is not positive.
+        ValueError: a size is not positive, or dropout is not in [0, 1).
 
     Source: Pagnoni et al., Byte Latent Transformer, 2024, section 3.2.1.
     """
 
-    def __init__(self, n_embd: int, rows: Sequence[int], dim: int) -> None:
+    def __init__(self, n_embd: int, rows: Sequence[int], dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         if min(*rows, dim) < 1:
             raise ValueError(f"ngram_rows and ngram_dim must be at least 1, got {list(rows)} and {dim}")
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"ngram_dropout must be at least 0 and below 1, got {dropout}")
+        self.dropout = dropout
         # A step changes few rows of many: their gradients are sparse.
         self.tables = nn.ModuleList(nn.Embedding(n, dim, sparse=True) for n in rows)
         self.proj = Linear(dim, n_embd, bias=False)
@@ -72,7 +78,8 @@ class NgramEmbedding(nn.Module):
         for i, table in enumerate(self.tables):
             assert isinstance(table, nn.Embedding)
             key = (key * FACTOR + ids[..., i + 1]) % PRIME
-            total = total + table(key % table.num_embeddings)
+            # Of (B, T, dim) it drops whole vectors.
+            total = total + F.dropout1d(table(key % table.num_embeddings), self.dropout, self.training)
         return self.proj(total)
 
 

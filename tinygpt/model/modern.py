@@ -41,6 +41,7 @@ class Modern(GPT):
             models.
         ngram_rows: rows of the table of pairs of tokens, of threes, and so on; see `NgramEmbedding`. None: no tables.
         ngram_dim: length of their vectors.
+        ngram_dropout: share of the tokens that get no vector from a table, in training.
         match: how many last tokens are compared with all that came before; see `MatchEmbedding`. 0: none.
         gradient_checkpointing: keep only each block's input for the backward pass and compute the rest again.
         attention: the kernel.
@@ -74,6 +75,7 @@ class Modern(GPT):
         init: Literal["gpt2", "xavier", "zero"] = "xavier",
         ngram_rows: list[int] | None = None,
         ngram_dim: int = 32,
+        ngram_dropout: float = 0.0,
         match: int = 0,
         gradient_checkpointing: bool = False,
         attention: Kernel | None = None,
@@ -112,7 +114,7 @@ class Modern(GPT):
             ),
             norm=RMSNorm(n_embd, norm_eps),
             lookups=[
-                *([NgramEmbedding(n_embd, ngram_rows, ngram_dim)] if ngram_rows else []),
+                *([NgramEmbedding(n_embd, ngram_rows, ngram_dim, ngram_dropout)] if ngram_rows else []),
                 *([MatchEmbedding(vocab_size, n_embd, match)] if match else []),
             ],
         )

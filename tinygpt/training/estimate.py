@@ -12,6 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from tinygpt import hardware
 from tinygpt.data.batches import Batch, TrainBatches
 from tinygpt.data.module import TextDataModule
+from tinygpt.errors import UserError
 from tinygpt.model.gpt import GPT
 from tinygpt.model.loss import NOT_COUNTED, next_token_loss
 from tinygpt.optim import sparse_tables
@@ -22,6 +23,7 @@ PEAK = 2  # times what is kept for the backward pass: half as much again was mea
 TIMED_BATCHES = 3  # the fastest counts
 PROBE = 2**13  # tokens that are tried, at the most, but for one row
 MIB = 2**20
+NOTHING_FITS = "not even one row fits: a smaller block_size or a smaller model would"
 
 
 class Memory(NamedTuple):
@@ -38,14 +40,18 @@ class Memory(NamedTuple):
     def peak(self, batch_size: int) -> float:
         return self.fixed + PEAK * batch_size * self.row
 
+    def fitting(self, batch_size: int, available: int | None) -> int:
+        """The largest divisor of batch_size that fits; 0 where not even one row does. Where nobody knows, all fit."""
+        divisors = (rows for rows in range(batch_size, 0, -1) if batch_size % rows == 0)
+        return next((rows for rows in divisors if available is None or self.peak(rows) <= available), 0)
+
     def advice(self, batch_size: int, accumulate: int, available: int | None) -> str:
         """The settings that would fit, for the same optimizer step; empty where these do, or where nobody knows."""
-        if available is None or self.peak(batch_size) <= available:
+        rows = self.fitting(batch_size, available)
+        if rows == batch_size:
             return ""
-        room = (available - self.fixed) / (PEAK * self.row)
-        rows = max((b for b in range(1, batch_size) if batch_size % b == 0 and b <= room), default=0)
         if not rows:
-            return "not even one row fits: a smaller block_size or a smaller model would"
+            return NOTHING_FITS
         return f"data.batch_size={rows} trainer.accumulate_grad_batches={accumulate * batch_size // rows} would fit"
 
 
@@ -181,6 +187,24 @@ def out_of_memory(
     has = f", there were {available / MIB:,.0f}" if available else ""
     saves = "" if model.config["gradient_checkpointing"] else "; model.gradient_checkpointing=true saves more"
     return f"{what} want about {memory.peak(batch_size) / MIB:,.0f} MiB{has}; {advice}{saves}"
+
+
+def largest_batch(model: GPT, data: TextDataModule, *, device: str, precision: str, rows: int) -> int:
+    """The rows of a batch, so that as few batches as fit into memory make up the rows of an optimizer step.
+
+    Raises:
+        UserError: not even one row fits.
+    """
+    try:
+        with torch.random.fork_rng():  # a run whose batches are given draws the same
+            fitting = Probe(model, data, device, precision).memory().fitting(rows, hardware.memory(device))
+    except Exception as error:
+        if not hardware.is_out_of_memory(error):
+            raise
+        fitting = 0
+    if not fitting:
+        raise UserError(f"out of memory: {NOTHING_FITS}")
+    return fitting
 
 
 def _shown(ids: list[int], tokenizer: Tokenizer) -> str:

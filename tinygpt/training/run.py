@@ -21,7 +21,7 @@ from tinygpt.data.module import TextDataModule
 from tinygpt.tokenizers.file import write_file
 from tinygpt.training.budget import UNLIMITED, Budget
 from tinygpt.training.checkpointing import CheckpointFiles
-from tinygpt.training.estimate import estimate
+from tinygpt.training.estimate import estimate, largest_batch
 from tinygpt.training.fit import fit
 from tinygpt.training.init_from import adopt
 from tinygpt.training.interrupt import StopOnSignal
@@ -109,6 +109,9 @@ def _run(
     device = construct("trainer", hardware.device, {"name": cfg["trainer"]["accelerator"]})
     precision = construct("trainer", hardware.precision, {"name": cfg["trainer"]["precision"], "device": device})
     cfg["trainer"] |= {"accelerator": device, "precision": precision}
+    auto = cfg["data"].get("batch_size") == "auto"
+    if auto:
+        del cfg["data"]["batch_size"]  # until there is a model to measure, the default
     for group, node in parts(cfg).items():
         check(group, target(node), node)
     max_steps, accumulate = cfg["trainer"]["max_steps"], cfg["trainer"]["accumulate_grad_batches"]
@@ -152,6 +155,11 @@ def _run(
         seed=settings.seed,
         accumulate=accumulate,
     )
+    if auto:
+        rows = accumulate * corpus.batch_size  # of an optimizer step
+        corpus.batch_size = largest_batch(model, data, device=device, precision=precision, rows=rows)
+        data.accumulate = accumulate = rows // corpus.batch_size
+        cfg["data"]["batch_size"], cfg["trainer"]["accumulate_grad_batches"] = corpus.batch_size, accumulate
     if settings.dry_run:
         run_facts = {"device": device, "precision": precision, "budget": budget, "accumulate": accumulate}
         print(estimate(model, tokenizer, data, **run_facts))
