@@ -201,6 +201,8 @@ def test_debug_overfit_drives_one_batch_to_near_zero_loss(command):
 TWINS = {
     "shakespeare_reference": ["trainer.max_steps=100"],
     "shakespeare_cpu": ["trainer.max_time=null", "trainer.max_steps=30", "model.block_size=256"],
+    "shakespeare_cpu_best": ["trainer.max_time=null", "trainer.max_steps=30", "model.block_size=256", "compile=false"],
+    "shakespeare_cpu_exportable": ["trainer.max_time=null", "trainer.max_steps=40", "compile=false"],
 }
 
 
