@@ -67,7 +67,8 @@ def facts(splits: Splits, train: Callable[..., Tokenizer]) -> dict[str, float]:
 def run(arguments: str, seed: int, max_steps: int, max_val_tokens: int, extra: list[str]) -> dict:
     """One training; its summary."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(TRAIN), *arguments.split(), f"seed={seed}", f"trainer.max_steps={max_steps}"]
+        command = [sys.executable, str(TRAIN), *arguments.split(), "optimizer=adamw", "schedule=cosine"]
+        command += [f"seed={seed}", f"trainer.max_steps={max_steps}"]
         command += [f"data.max_val_tokens={max_val_tokens}", f"eval_every={max_steps}", f"run_dir={folder}/run", *extra]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return json.loads((Path(folder) / "run" / "summary.json").read_text())

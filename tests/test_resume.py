@@ -32,7 +32,8 @@ VARIANTS = {
         "eval_every=3",
         "trainer.max_steps=20",
     ],
-    "muon": ["optimizer=muon", "schedule=wsd", "model.ngram_rows=[64,256]", "model.match=3"],
+    "adamw": ["optimizer=adamw", "schedule=cosine"],
+    "lookups": ["model.ngram_rows=[64,256]", "model.ngram_dropout=0.2", "model.match=3"],
     "random blocks": ["model.window=4", "model.n_random=1", "model.random_block=4"],
 }
 
