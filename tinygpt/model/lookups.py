@@ -110,10 +110,7 @@ class MatchEmbedding(nn.Module):
         self.table = nn.Embedding((longest + 1) * vocab_size, n_embd)
 
     def forward(self, history: History) -> Tensor:
-        if history.places.shape[1] == 1:
-            length, following = longest_match(history, self.longest)
-        else:
-            length, following = _longest_match(*history, self.longest)
+        length, following = longest_match(history, self.longest)
         return self.table(length * self.vocab_size + following)
 
 
@@ -156,15 +153,3 @@ def longest_match(history: History, longest: int) -> tuple[Tensor, Tensor]:
     best = torch.cat(found, dim=1)
     length = best // S
     return length, after.gather(1, best % S).where(length > 0, 0)
-
-
-# For whole rows one operation, which torch.compile does not look into: it would compute each pass anew in the next, and
-# take 900 ms instead of 5.
-@torch.library.custom_op("tinygpt::longest_match", mutates_args=())
-def _longest_match(ids: Tensor, places: Tensor, documents: Tensor | None, longest: int) -> tuple[Tensor, Tensor]:
-    return longest_match(History(ids, places, documents), longest)
-
-
-@_longest_match.register_fake
-def _(ids: Tensor, places: Tensor, documents: Tensor | None, longest: int) -> tuple[Tensor, Tensor]:  # noqa: ARG001
-    return torch.empty_like(places), torch.empty_like(places)

@@ -40,7 +40,7 @@ class LanguageModel(pl.LightningModule):
         schedule: the factor on the learning rates.
         budget: how much is trained, which the schedule follows.
         bytes_per_id: (V,) bytes of the validation text that each id stands for, for bits per byte.
-        compile: run the model through torch.compile.
+        compile: run each block through torch.compile.
         on_bad_loss: what becomes of a step whose loss or gradient is NaN or infinite. Its update is never made;
             "stop" ends the run with a UserError, "skip" goes on with the next step.
 
@@ -79,7 +79,10 @@ class LanguageModel(pl.LightningModule):
         for group in optimizer.param_groups:
             group["initial_lr"] = group["lr"]
         if compile:
-            self.model.compile()  # in place: the weights keep their names
+            # In place, so that the weights keep their names. The whole model as one graph takes as long to compile and
+            # is slower on a CPU, and sparse gradients of tables must not be in a graph where anything is done in place.
+            for block in self.model.blocks:
+                block.compile()
 
     def on_train_start(self) -> None:
         if self._resume is not None:

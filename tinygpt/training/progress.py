@@ -26,6 +26,7 @@ def quiet() -> None:
         ".*does not have many workers",  # a batch is cut from a memory-mapped file in microseconds
         ".*GPU available but not used",
         ".*LeafSpec.* is deprecated",  # Lightning's own call
+        "The .grad attribute of a Tensor that is not a leaf",  # looked at by torch.compile itself
     ):
         warnings.filterwarnings("ignore", message)
 
