@@ -29,10 +29,14 @@ def machine(*packages: str) -> dict[str, str | int | float]:
 
 
 def save(file: Path, facts: dict[str, str | int | float], **results: object) -> None:
-    """Write results as JSON, with the command, the day and the machine that they are of."""
+    """Write results as JSON, with the command, the day and the machine that they are of.
+
+    A path that only this machine has is written as what it names.
+    """
     module = Path(sys.argv[0]).stem
+    words = [("FOLDER" if Path(w).is_dir() else "FILE") if Path(w).is_absolute() else w for w in sys.argv[1:]]
     content = {
-        "command": f"python -m benchmarks.{module} {shlex.join(sys.argv[1:])}".strip(),
+        "command": f"python -m benchmarks.{module} {shlex.join(words)}".strip(),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": facts,
     }

@@ -68,6 +68,7 @@ def main() -> None:
             command = [sys.executable, REPOSITORY / "train.py", *words, f"run_dir={folder}/run"]
             subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=True)
             run = json.loads((Path(folder) / "run" / "summary.json").read_text())
+            del run["checkpoint"]  # gone with its folder
         after = reference()
         run |= {"seed": seed, "reference_ms": [1000 * before, 1000 * after]}
         run["reference_steps"] = run["train_seconds"] / statistics.mean([before, after])
