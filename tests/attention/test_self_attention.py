@@ -25,8 +25,9 @@ def test_output_ignores_future_tokens():
     assert not torch.allclose(attention(changed, Mask())[:, 5:], attention(x, Mask())[:, 5:])
 
 
-def test_dropout_acts_in_training_and_never_in_evaluation():
-    attention = SelfAttention(16, 4, kernel=SDPA(), dropout=0.5)
+@pytest.mark.parametrize("of", ["attention_dropout", "dropout"])
+def test_dropout_acts_in_training_and_never_in_evaluation(of: str):
+    attention = SelfAttention(16, 4, kernel=SDPA(), **{of: 0.5})
     x = torch.randn(2, 8, 16)
     assert not torch.equal(attention(x, Mask()), attention(x, Mask()))
     attention.eval()

@@ -41,6 +41,16 @@ def test_queries_and_keys_have_one_size_whatever_the_input():
         torch.testing.assert_close(x.square().mean(dim=-1), torch.ones(2, 4, 8))
 
 
+def test_dropout_is_of_embeddings_and_branches_and_not_of_attention_weights():
+    model = Modern(vocab_size=11, block_size=8, n_layer=2, dropout=0.5)
+    seen = []
+    for block in model.blocks:
+        block.attention.kernel = lambda q, k, v, mask, dropout: seen.append(dropout) or v
+    ids = torch.randint(11, (2, 8))
+    assert not torch.equal(model(ids), model(ids))
+    assert seen == [0.0] * 4
+
+
 @pytest.mark.parametrize(
     ("keywords", "words"),
     [

@@ -42,7 +42,8 @@ class SelfAttention(nn.Module):
         bias: whether the projections have biases.
         q_norm: applied to each head of q, over D.
         k_norm: applied to each head of k, over D.
-        dropout: share of attention weights, and of outputs, dropped in training.
+        attention_dropout: share of the attention weights dropped in training.
+        dropout: share of the outputs dropped in training.
 
     Raises:
         ValueError: n_head does not divide n_embd and there is no head_dim, or n_kv_head does not divide n_head.
@@ -62,6 +63,7 @@ class SelfAttention(nn.Module):
         bias: bool = True,
         q_norm: nn.Module | None = None,
         k_norm: nn.Module | None = None,
+        attention_dropout: float = 0.0,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -71,6 +73,7 @@ class SelfAttention(nn.Module):
         if n_head % self.n_kv_head:
             raise ValueError(f"n_head must be a multiple of n_kv_head, got n_head={n_head}, n_kv_head={n_kv_head}")
         self.kernel = kernel
+        self.attention_dropout = attention_dropout
         self.dropout = dropout
         # The three projections side by side: one matrix product.
         self.qkv = Linear(n_embd, (n_head + 2 * self.n_kv_head) * self.head_dim, bias=bias)
@@ -97,6 +100,6 @@ class SelfAttention(nn.Module):
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H, T, D)
         if cache is not None:
             k, v = cache.append(k, v)  # (B, H_kv, S, D)
-        y = self.kernel(q, k, v, mask, self.dropout if self.training else 0.0)  # (B, H, T, D)
+        y = self.kernel(q, k, v, mask, self.attention_dropout if self.training else 0.0)  # (B, H, T, D)
         y = self.proj(y.transpose(1, 2).flatten(2))
         return F.dropout(y, self.dropout) if self.training else y

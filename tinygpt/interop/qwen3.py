@@ -49,7 +49,7 @@ def projections(i: int) -> list[str]:
 def to_config(model: Modern) -> dict[str, Any]:
     """The keywords of `transformers.Qwen3Config` for this model.
 
-    Theirs drops attention weights alone, ours embeddings and residuals too; that matters in training.
+    Theirs drops attention weights, ours embeddings and residual branches; that matters in training alone.
     """
     c = model.config
     return {key: allowed[0] for key, allowed in FIXED.items()} | {

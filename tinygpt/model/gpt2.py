@@ -66,7 +66,7 @@ class GPT2(GPT):
             blocks=(
                 Block(
                     attention_norm=nn.LayerNorm(n_embd),
-                    attention=SelfAttention(n_embd, n_head, kernel=kernel, dropout=dropout),
+                    attention=SelfAttention(n_embd, n_head, kernel=kernel, attention_dropout=dropout, dropout=dropout),
                     mlp_norm=nn.LayerNorm(n_embd),
                     mlp=MLP(n_embd, dropout=dropout),
                 )

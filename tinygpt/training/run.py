@@ -135,8 +135,8 @@ def _run(
     with torch.device("meta"):  # without memory or arithmetic
         model = build(cfg, "model", vocab_size=1, attention=attention)
         build(cfg, "optimizer", model=model)
-    head_dim = next(m.head_dim for m in model.modules() if isinstance(m, SelfAttention))
-    asked = {"dropout": model.config["dropout"], "random": model.random is not None, "head_dim": head_dim}
+    layer = next(m for m in model.modules() if isinstance(m, SelfAttention))
+    asked = {"dropout": layer.attention_dropout, "head_dim": layer.head_dim, "random": model.random is not None}
     construct("attention", attention.check, asked | {"device": device})
 
     corpus = build(cfg, "data")
