@@ -29,7 +29,7 @@ class Modern(GPT):
         mlp_dim: width inside the MLP. None: 8/3 · n_embd, up to a multiple of 32; the three matrices are then about as
             large as the two of GPT-2.
         dropout: share dropped in training, of the embeddings and each residual branch. Attention weights are not
-            dropped: PyTorch's fused kernel for CPUs cannot, and a step without it takes two fifths longer.
+            dropped: PyTorch's fused kernel for CPUs cannot, and a step without that kernel takes a quarter longer.
         window: how many tokens a token sees, itself included; None: all; a list: by layer, again and again.
         n_global: the first tokens, which all see beside their window.
         n_random: blocks drawn for each block of tokens, by the layer's number, which it sees beside its window.
