@@ -75,10 +75,11 @@ def main() -> None:
     p.add_argument("--out", type=Path, required=True, metavar="FILE", help="where the results are kept, as JSON")
     p.add_argument("--time", action="store_true", help="measure what a step takes, and nothing else")
     p.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
-    p.add_argument("--corpus", choices=list(CORPORA), nargs="+", default=list(CORPORA), help="(default: both)")
+    p.add_argument("--corpus", choices=list(CORPORA), help="one of them alone")
     p.add_argument("words", nargs="*", metavar="KEY=VALUE", help="for every training")
     args = p.parse_args()
     shakespeare = str(Path(args.shakespeare).resolve())
+    corpora = [args.corpus] if args.corpus else list(CORPORA)
     facts = machine("torch", "lightning")
     kept: dict[str, Any] = json.loads(args.out.read_text()) if args.out.exists() else {}
     seconds, runs = kept.get("seconds_a_step", {}), kept.get("runs", [])
@@ -86,7 +87,7 @@ def main() -> None:
     if args.time:
         found: dict[tuple[str, int], list[float]] = {}
         for _ in range(ROUNDS):
-            for corpus, width in product(args.corpus, SIZES):
+            for corpus, width in product(corpora, SIZES):
                 summary = run(corpus, width, TIMED_STEPS, shakespeare, args.words, threads=2)
                 found.setdefault((corpus, width), []).append(summary["train_seconds"] / TIMED_STEPS)
         for (corpus, width), times in found.items():
@@ -109,7 +110,7 @@ def main() -> None:
     cells = [
         {"corpus": corpus, "seconds": budget, "width": width, "seed": args.seed, "words": args.words}
         for budget, widths in GRID.items()
-        for corpus, width in product(args.corpus, widths)
+        for corpus, width in product(corpora, widths)
     ]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(train, [cell for cell in cells if not any(cell.items() <= r.items() for r in runs)]))
