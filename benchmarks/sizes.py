@@ -1,4 +1,4 @@
-"""Which size is the best for a time, on two corpora: what `minutes=` is fitted to.
+"""Which size of a model is the best for a time, on two corpora.
 
     python -m benchmarks.sizes --shakespeare FOLDER --out FILE --time    # what a step of each size takes
     python -m benchmarks.sizes --shakespeare FOLDER --out FILE           # every training of the grid that FILE lacks
