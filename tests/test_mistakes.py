@@ -15,6 +15,7 @@ MISTAKES = [
     (["nothing=gpt9"], 2, "there is no key nothing."),
     (["model.n_layer=abc"], 2, "model.n_layer must be int, got 'abc'"),
     (["model.n_layer=2.5"], 2, "model.n_layer must be int, got 2.5"),
+    (["data.batch_size=aut"], 2, "data.batch_size must be a number of rows, or auto, got 'aut'"),
     (["model.dropout=high"], 2, "model.dropout must be float, got 'high'"),
     (["model.init=kaiming"], 2, "model.init must be one of gpt2, xavier, zero, got 'kaiming'"),
     (["attention=flash"], 2, "there is no attention=flash; attention is one of: chunked, flex, manual, sdpa, sliding_"),

@@ -1,13 +1,16 @@
-"""Which device there is, which precision it is good at, and how much memory it has."""
+"""Which device there is, which precision it is good at, how much memory it has, and what random numbers it draws."""
 
 import contextlib
 import os
 import re
 import time
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 
 def device(name: str) -> str:
@@ -94,6 +97,26 @@ def memory(device: str) -> int | None:
             taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
             limits.append(soft - taken)
     return min(limits, default=None)
+
+
+def random_states(device: str) -> dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], None]]]:
+    """How to read and write the state of the random numbers that a run on this device draws, by kind of device."""
+    states: dict[str, Any] = {"cpu": (torch.get_rng_state, torch.set_rng_state)}
+    if device in ("cuda", "mps"):
+        module = getattr(torch, device)
+        states[device] = (module.get_rng_state, module.set_rng_state)
+    return states
+
+
+@contextlib.contextmanager
+def same_random_states(device: str) -> Iterator[None]:
+    """Give the states back at the end, so that what is tried in between changes nothing that is drawn later."""
+    before = [(restore, get()) for get, restore in random_states(device).values()]
+    try:
+        yield
+    finally:
+        for restore, state in before:
+            restore(state)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

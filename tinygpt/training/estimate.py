@@ -196,7 +196,7 @@ def largest_batch(model: GPT, data: TextDataModule, *, device: str, precision: s
         UserError: not even one row fits.
     """
     try:
-        with torch.random.fork_rng():  # a run whose batches are given draws the same
+        with hardware.same_random_states(device):  # a run whose batches are given draws the same
             fitting = Probe(model, data, device, precision).memory().fitting(rows, hardware.memory(device))
     except Exception as error:
         if not hardware.is_out_of_memory(error):

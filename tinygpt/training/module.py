@@ -1,7 +1,6 @@
 """What Lightning trains: a model, its loss, its optimizer and schedule."""
 
 import sys
-from collections.abc import Callable
 from math import inf, log
 from typing import Any, Literal, cast
 
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from tqdm import tqdm
 
-from tinygpt import checkpoint
+from tinygpt import checkpoint, hardware
 from tinygpt.data.batches import Batch
 from tinygpt.errors import UserError
 from tinygpt.model.gpt import GPT
@@ -19,15 +18,6 @@ from tinygpt.model.loss import NOT_COUNTED, next_token_loss
 from tinygpt.optim.schedule import Schedule
 from tinygpt.tokenizers import Tokenizer
 from tinygpt.training.budget import Budget
-
-
-def _random_states(device: torch.device) -> dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], None]]]:
-    """How to read and write the state of the random numbers that a run on this device draws, by kind of device."""
-    states: dict[str, Any] = {"cpu": (torch.get_rng_state, torch.set_rng_state)}
-    if device.type in ("cuda", "mps"):
-        module = getattr(torch, device.type)
-        states[device.type] = (module.get_rng_state, module.set_rng_state)
-    return states
 
 
 class LanguageModel(pl.LightningModule):
@@ -96,12 +86,9 @@ class LanguageModel(pl.LightningModule):
         """On a batch as training has them, before the clock runs."""
         data = cast(Any, self.trainer).datamodule
         batch = self.trainer.strategy.batch_to_device(data.train_batches()[0])
-        before = [(restore, get()) for get, restore in _random_states(self.device).values()]
-        with self.trainer.precision_plugin.forward_context():
+        with hardware.same_random_states(self.device.type), self.trainer.precision_plugin.forward_context():
             next_token_loss(self._logits(batch), batch.targets).backward()
         self.model.zero_grad(set_to_none=True)
-        for restore, state in before:
-            restore(state)
 
     def _go_on(self, resume: dict[str, Any]) -> None:
         """From where a checkpoint says that the run stood."""
@@ -111,7 +98,7 @@ class LanguageModel(pl.LightningModule):
         loop.automatic_optimization.optim_progress.optimizer.step.total.increment_by(step)
         loop.batch_progress.total.increment_by(step * self.trainer.accumulate_grad_batches)
         self._validated_step = resume["validated_step"]
-        for kind, (_, restore) in _random_states(self.device).items():
+        for kind, (_, restore) in hardware.random_states(self.device.type).items():
             if kind in resume["rng"]:  # a run that has changed its device has none for the new one
                 restore(resume["rng"][kind])
         interval = cast(int, self.trainer.val_check_interval) // self.trainer.accumulate_grad_batches
@@ -205,7 +192,7 @@ class LanguageModel(pl.LightningModule):
         checkpoint_["resume"] = {
             "step": self.trainer.global_step,
             "validated_step": self._validated_step,
-            "rng": {name: get() for name, (get, _) in _random_states(self.device).items()},
+            "rng": {name: get() for name, (get, _) in hardware.random_states(self.device.type).items()},
         }
 
     def on_load_checkpoint(self, checkpoint_: dict[str, Any]) -> None:

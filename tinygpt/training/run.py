@@ -110,8 +110,13 @@ def _run(
     precision = construct("trainer", hardware.precision, {"name": cfg["trainer"]["precision"], "device": device})
     cfg["trainer"] |= {"accelerator": device, "precision": precision}
     auto = cfg["data"].get("batch_size") == "auto"
-    if auto:
-        del cfg["data"]["batch_size"]  # until there is a model to measure, the default
+    if auto:  # until there is a model to measure, the rows that the run had, or the default
+        if before is None:
+            del cfg["data"]["batch_size"]
+        else:
+            cfg["data"]["batch_size"] = before.cfg["data"]["batch_size"]
+    elif isinstance(cfg["data"].get("batch_size"), str):
+        raise UsageError(f"data.batch_size must be a number of rows, or auto, got {cfg['data']['batch_size']!r}")
     for group, node in parts(cfg).items():
         check(group, target(node), node)
     max_steps, accumulate = cfg["trainer"]["max_steps"], cfg["trainer"]["accumulate_grad_batches"]
