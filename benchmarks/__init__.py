@@ -4,10 +4,15 @@ import json
 import os
 import platform
 import shlex
+import subprocess
 import sys
+import tempfile
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def machine(*packages: str) -> dict[str, str | int | float]:
@@ -28,13 +33,29 @@ def machine(*packages: str) -> dict[str, str | int | float]:
     }
 
 
+def trained(*words: str, threads: int | None = None) -> dict[str, Any]:
+    """Run `train.py` with these words, in a directory that is gone afterwards; its summary."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, REPOSITORY / "train.py", *words, f"run_dir={folder}/run"]
+        environment = os.environ | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)})
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+        summary = json.loads((Path(folder) / "run" / "summary.json").read_text())
+    del summary["checkpoint"]  # a path in that directory
+    return summary
+
+
 def save(file: Path, facts: dict[str, str | int | float], **results: object) -> None:
     """Write results as JSON, with the command, the day and the machine that they are of.
 
     A path that only this machine has is written as what it names.
     """
     module = Path(sys.argv[0]).stem
-    words = [("FOLDER" if Path(w).is_dir() else "FILE") if Path(w).is_absolute() else w for w in sys.argv[1:]]
+    words = []
+    for word in sys.argv[1:]:
+        name, equals, value = word.rpartition("=")
+        if Path(value).is_absolute():
+            value = "FOLDER" if Path(value).is_dir() else "FILE"
+        words.append(name + equals + value)
     content = {
         "command": f"python -m benchmarks.{module} {shlex.join(words)}".strip(),
         "date": datetime.now(UTC).date().isoformat(),

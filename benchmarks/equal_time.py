@@ -10,19 +10,15 @@ it. Further words go to `train.py`.
 """
 
 import argparse
-import json
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks import machine, save
-from benchmarks.train import BLOCK, HEADS, LAYERS, REPOSITORY, VOCABULARY, WIDTH, bare
+from benchmarks import machine, save, trained
+from benchmarks.train import BLOCK, HEADS, LAYERS, VOCABULARY, WIDTH, bare
 from tinygpt.model import GPT2
 
 STEPS = 2000  # of the reference
@@ -63,12 +59,7 @@ def main() -> None:
     for seed in range(1, args.seeds + 1):
         before = reference()
         seconds = 60 * args.minutes if args.minutes else STEPS * before
-        with tempfile.TemporaryDirectory() as folder:
-            words = [*args.words, f"data.path={args.shakespeare.resolve()}", f"seed={seed}", max_time(seconds)]
-            command = [sys.executable, REPOSITORY / "train.py", *words, f"run_dir={folder}/run"]
-            subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=True)
-            run = json.loads((Path(folder) / "run" / "summary.json").read_text())
-            del run["checkpoint"]  # gone with its folder
+        run = trained(*args.words, f"data.path={args.shakespeare}", f"seed={seed}", max_time(seconds))
         after = reference()
         run |= {"seed": seed, "reference_ms": [1000 * before, 1000 * after]}
         run["reference_steps"] = run["train_seconds"] / statistics.mean([before, after])

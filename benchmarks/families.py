@@ -11,9 +11,7 @@ machine that does nothing else.
 import argparse
 import json
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +21,7 @@ from pathlib import Path
 import torch
 from datasets import disable_progress_bars
 
-from benchmarks import machine, save
+from benchmarks import machine, save, trained
 from tinygpt.data.corpus import Splits, texts
 from tinygpt.data.hub import Hub
 from tinygpt.data.python_stdlib import PythonStdlib
@@ -31,7 +29,6 @@ from tinygpt.model import GPT, GPT2, Modern, next_token_loss
 from tinygpt.optim.adamw import adamw
 from tinygpt.tokenizers import BPETokenizer, ByteTokenizer, CharTokenizer, Tokenizer
 
-TRAIN = Path(__file__).parents[1] / "train.py"
 FAMILIES: dict[str, Callable[..., GPT]] = {"gpt2": GPT2, "modern": Modern}
 TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
     "char": partial(CharTokenizer.train, unknown="replace"),
@@ -62,16 +59,6 @@ def facts(splits: Splits, train: Callable[..., Tokenizer]) -> dict[str, float]:
         "vocab_size": tokenizer.vocab_size,
         "bytes_per_token": n_bytes / sum(len(tokenizer.encode(text)) for text in validation),
     }
-
-
-def run(arguments: str, seed: int, max_steps: int, max_val_tokens: int, extra: list[str]) -> dict:
-    """One training; its summary."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(TRAIN), *arguments.split(), "optimizer=adamw", "schedule=cosine"]
-        command += [f"seed={seed}", f"trainer.max_steps={max_steps}"]
-        command += [f"data.max_val_tokens={max_val_tokens}", f"eval_every={max_steps}", f"run_dir={folder}/run", *extra]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return json.loads((Path(folder) / "run" / "summary.json").read_text())
 
 
 def seconds_per_step(models: dict[str, GPT]) -> dict[str, float]:
@@ -152,9 +139,11 @@ def main() -> None:
                 key = {"corpus": corpus, "family": family, "tokenizer": tokenizer, "seed": seed}
                 if any(key.items() <= r.items() for r in runs):
                     continue
-                arguments = f"{data} model={family} tokenizer={tokenizer}"
-                max_val_tokens = round(VAL_BYTES / found["bytes_per_token"])
-                summary = run(arguments, seed, max_steps, max_val_tokens, args.overrides)
+                words = [*data.split(), f"model={family}", *f"tokenizer={tokenizer}".split(), f"seed={seed}"]
+                words += ["optimizer=adamw", "schedule=cosine", f"trainer.max_steps={max_steps}"]
+                words += [f"eval_every={max_steps}"]
+                words += [f"data.max_val_tokens={round(VAL_BYTES / found['bytes_per_token'])}", *args.overrides]
+                summary = trained(*words)
                 reached = {k: summary[k] for k in ("val_loss", "val_bits_per_byte", "n_parameters", "tokens_seen")}
                 runs.append(key | found | reached | settings | {"max_steps": max_steps})
                 print(runs[-1], file=sys.stderr, flush=True)

@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from benchmarks import machine, save
+from benchmarks import REPOSITORY, machine, save
 from benchmarks.attention import resident
-from benchmarks.train import COMMAND, REPOSITORY, corpus, synchronize
+from benchmarks.train import COMMAND, corpus, synchronize
 from tinygpt.model import GPT2, next_token_loss
 
 DEEP: dict[str, Any] = {

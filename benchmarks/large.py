@@ -21,9 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import machine, save
+from benchmarks import REPOSITORY, machine, save
 
-ROOT = Path(__file__).parents[1]
 BLOCK = 10**6  # bytes, about, of text generated at a time
 
 
@@ -73,7 +72,7 @@ def resident(pid: int) -> int:
 def measure(data: str, tokenizer: str, processes: int, folder: Path) -> dict[str, float]:
     """Peak resident memory and seconds of one dry run."""
     environment = os.environ | {"HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, ROOT / "train.py", *data.split(), f"tokenizer={tokenizer}", "dry_run=true"]
+    command = [sys.executable, REPOSITORY / "train.py", *data.split(), f"tokenizer={tokenizer}", "dry_run=true"]
     command += [f"data.num_proc={processes}", f"data.cache_dir={folder / 'cache'}", "data.batch_size=1"]
     start, peak = time.perf_counter(), 0
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:

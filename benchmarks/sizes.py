@@ -10,53 +10,55 @@ of the Hub's `karpathy/tiny_shakespeare`. Further words go to every `train.py`.
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks import machine, save
+from benchmarks import machine, save, trained
 
-TRAIN = Path(__file__).parents[1] / "train.py"
-SIZES = {96: (3, 2), 128: (4, 2), 160: (5, 2), 192: (6, 3), 256: (8, 4)}  # width: layers, heads
-GRID = {120: (96, 128, 160), 300: (96, 128, 192), 900: (128, 192)}  # seconds: widths
+
+class Corpus(NamedTuple):
+    words: str
+    rows: int  # of a step, BLOCK tokens each
+    tokens: int  # to train on, about
+
+
 BLOCK = 1024
+CORPORA = {
+    "tiny_shakespeare": Corpus(
+        "data=tiny_shakespeare tokenizer=char model.init=zero model.ngram_rows=[4096,32768,131072,262144]", 1, 1_003_855
+    ),
+    "python_stdlib": Corpus("data=python_stdlib tokenizer=bpe model.ngram_rows=[65536,262144]", 2, 2_864_362),
+}
 COMMON = (
     f"model.block_size={BLOCK} attention=sliding_window attention.block=64 model.window=64 model.match=8"
     " schedule.warmup_steps=20 eval_every=1000000"
 )
-CORPORA = {
-    "tiny_shakespeare": "data=tiny_shakespeare tokenizer=char model.init=zero"
-    " model.ngram_rows=[4096,32768,131072,262144]",
-    "python_stdlib": "data=python_stdlib tokenizer=bpe model.ngram_rows=[65536,262144]",
-}
-TOKENS = {"tiny_shakespeare": 1_003_855, "python_stdlib": 2_864_362}  # to train on, about
-ROWS = {"tiny_shakespeare": 1, "python_stdlib": 2}
+SIZES = {96: (3, 2), 128: (4, 2), 160: (5, 2), 192: (6, 3), 256: (8, 4)}  # width: layers, heads
+GRID = {120: (96, 128, 160), 300: (96, 128, 192), 900: (128, 192)}  # seconds: widths
 TIMED_STEPS, ROUNDS = 40, 3
 REACHED = ("val_loss", "val_bits_per_byte", "train_loss", "step", "tokens_seen", "epoch", "flops", "n_parameters")
 
 
-def run(corpus: str, width: int, max_steps: int, shakespeare: str, words: list[str], threads: int) -> dict[str, Any]:
+def run(name: str, width: int, max_steps: int, words: list[str], threads: int) -> dict[str, Any]:
     """One training; its summary."""
-    layers, heads = SIZES[width]
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(TRAIN), *f"{COMMON} {CORPORA[corpus]}".split(), f"run_dir={folder}/run"]
-        command += [f"data.batch_size={ROWS[corpus]}"]
-        # Of a text that is read once the tables may know all.
-        epochs = max_steps * ROWS[corpus] * BLOCK / TOKENS[corpus]
-        command += [f"model.ngram_dropout={min(0.5, max(0.0, (epochs - 1) / 4))}"]
-        command += [f"model.n_embd={width}", f"model.n_layer={layers}", f"model.n_head={heads}"]
-        command += [f"trainer.max_steps={max_steps}", *words]
-        command += [f"data.path={shakespeare}"] if corpus == "tiny_shakespeare" else []
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
-        return json.loads((Path(folder) / "run" / "summary.json").read_text())
+    corpus, (layers, heads) = CORPORA[name], SIZES[width]
+    epochs = max_steps * corpus.rows * BLOCK / corpus.tokens
+    return trained(
+        *COMMON.split(),
+        *corpus.words.split(),
+        f"data.batch_size={corpus.rows}",
+        f"model.n_embd={width}",
+        f"model.n_layer={layers}",
+        f"model.n_head={heads}",
+        f"model.ngram_dropout={min(0.5, max(0.0, (epochs - 1) / 4))}",  # of a text read once the tables may know all
+        f"trainer.max_steps={max_steps}",
+        *words,
+        threads=threads,
+    )
 
 
 def table(runs: list[dict[str, Any]]) -> str:
@@ -78,7 +80,7 @@ def main() -> None:
     p.add_argument("--corpus", choices=list(CORPORA), help="one of them alone")
     p.add_argument("words", nargs="*", metavar="KEY=VALUE", help="for every training")
     args = p.parse_args()
-    shakespeare = str(Path(args.shakespeare).resolve())
+    extra = {"tiny_shakespeare": [f"data.path={args.shakespeare}", *args.words], "python_stdlib": args.words}
     corpora = [args.corpus] if args.corpus else list(CORPORA)
     facts = machine("torch", "lightning")
     kept: dict[str, Any] = json.loads(args.out.read_text()) if args.out.exists() else {}
@@ -88,7 +90,7 @@ def main() -> None:
         found: dict[tuple[str, int], list[float]] = {}
         for _ in range(ROUNDS):
             for corpus, width in product(corpora, SIZES):
-                summary = run(corpus, width, TIMED_STEPS, shakespeare, args.words, threads=2)
+                summary = run(corpus, width, TIMED_STEPS, extra[corpus], threads=2)
                 found.setdefault((corpus, width), []).append(summary["train_seconds"] / TIMED_STEPS)
         for (corpus, width), times in found.items():
             seconds.setdefault(corpus, {})[str(width)] = statistics.median(times)
@@ -100,8 +102,8 @@ def main() -> None:
 
     def train(cell: dict[str, Any]) -> None:
         max_steps = round(cell["seconds"] / seconds[cell["corpus"]][str(cell["width"])])
-        words = [*args.words, f"seed={args.seed}"]
-        summary = run(cell["corpus"], cell["width"], max_steps, shakespeare, words, threads=1)
+        words = [*extra[cell["corpus"]], f"seed={args.seed}"]
+        summary = run(cell["corpus"], cell["width"], max_steps, words, threads=1)
         with lock:
             runs.append(cell | {key: summary[key] for key in REACHED})
             save(args.out, facts, seconds_a_step=seconds, runs=runs)

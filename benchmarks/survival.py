@@ -22,10 +22,9 @@ from typing import Any
 
 import torch
 
-from benchmarks import machine, save
+from benchmarks import REPOSITORY, machine, save
 from tinygpt import checkpoint
 
-ROOT = Path(__file__).parents[1]
 TIMES = ("train_seconds", "tokens_per_second", "utilisation")
 MOMENTS = ("any", "training", "checkpoint", "training")
 
@@ -64,7 +63,7 @@ def _plain(value: Any) -> Any:
 
 
 def start(folder: Path, *words: str) -> subprocess.Popen:
-    command = [sys.executable, str(ROOT / "train.py"), f"data.cache_dir={folder / 'cache'}", *words]
+    command = [sys.executable, str(REPOSITORY / "train.py"), f"data.cache_dir={folder / 'cache'}", *words]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -108,7 +107,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         words = [*RUN, *args.overrides]
-        sources = sorted((ROOT / "tinygpt").rglob("*.py"))
+        sources = sorted((REPOSITORY / "tinygpt").rglob("*.py"))
         (folder / "corpus.txt").write_text("".join(path.read_text() for path in sources))
         finish(start(folder, *words, "run_dir=warm"))  # encodes the text
         began = time.monotonic()

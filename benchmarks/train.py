@@ -30,7 +30,6 @@ from tinygpt.optim.adamw import adamw
 
 VOCABULARY, LAYERS, HEADS, WIDTH, BLOCK, ROWS = 65, 4, 4, 128, 64, 12
 TURN = 20  # steps
-REPOSITORY = Path(__file__).resolve().parents[1]
 
 COMMAND = [
     "data=text_files",

@@ -30,7 +30,8 @@ class Memory(NamedTuple):
     """What training holds, in bytes.
 
     Attributes:
-        fixed: weights, gradients and AdamW's two moments, all in fp32; of tables with sparse gradients the weights.
+        fixed: weights, gradients and AdamW's two moments, all in fp32, of which Muon keeps one; of tables with sparse
+            gradients the weights.
         row: what a row of a batch keeps for the backward pass.
     """
 
@@ -153,7 +154,7 @@ def estimate(
         f" {batch_size * memory.row / MIB:,.1f} MiB activations;"
         f" {memory.peak(batch_size) / MIB:,.0f} MiB at the most{has}",
         *([f"             too much: {advice}"] if advice else []),
-        f"disk         {4 * _numbers(model, 3) / MIB:,.1f} MiB a checkpoint;"
+        f"disk         {4 * _numbers(model, 3) / MIB:,.1f} MiB a checkpoint at the most;"
         f" {data.train.path.stat().st_size / MIB:,.1f} MiB training tokens",
         f"time         {total} on this {device} in {precision}, validation not counted ({rate:,.0f} GFLOP/s)",
     ]
