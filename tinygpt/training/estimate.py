@@ -43,8 +43,8 @@ class Memory(NamedTuple):
 
     def fitting(self, batch_size: int, available: int | None) -> int:
         """The largest divisor of batch_size that fits; 0 where not even one row does. Where nobody knows, all fit."""
-        divisors = (rows for rows in range(batch_size, 0, -1) if batch_size % rows == 0)
-        return next((rows for rows in divisors if available is None or self.peak(rows) <= available), 0)
+        room = batch_size if available is None else min(batch_size, (available - self.fixed) // (PEAK * self.row))
+        return next((rows for rows in range(room, 0, -1) if batch_size % rows == 0), 0)
 
     def advice(self, batch_size: int, accumulate: int, available: int | None) -> str:
         """The settings that would fit, for the same optimizer step; empty where these do, or where nobody knows."""
