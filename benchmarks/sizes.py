@@ -40,13 +40,16 @@ COMMON = (
 SIZES = {96: (3, 2), 128: (4, 2), 160: (5, 2), 192: (6, 3), 256: (8, 4)}  # width: layers, heads
 GRID = {120: (96, 128, 160), 300: (96, 128, 192), 900: (128, 192)}  # seconds: widths
 TIMED_STEPS, ROUNDS = 40, 3
+DROPOUT, DROPPED_STEP = 0.05, 1.17  # from the third epoch on; times as long a step takes with it
 REACHED = ("val_loss", "val_bits_per_byte", "train_loss", "step", "tokens_seen", "epoch", "flops", "n_parameters")
 
 
 def run(name: str, width: int, max_steps: int, words: list[str], threads: int) -> dict[str, Any]:
-    """One training; its summary."""
+    """One training, of as many steps or, with dropout, fewer that take as long; its summary."""
     corpus, (layers, heads) = CORPORA[name], SIZES[width]
     epochs = max_steps * corpus.rows * BLOCK / corpus.tokens
+    dropout = DROPOUT if epochs > 3 else 0.0
+    max_steps = round(max_steps / DROPPED_STEP) if dropout else max_steps
     return trained(
         *COMMON.split(),
         *corpus.words.split(),
@@ -55,6 +58,7 @@ def run(name: str, width: int, max_steps: int, words: list[str], threads: int) -
         f"model.n_layer={layers}",
         f"model.n_head={heads}",
         f"model.ngram_dropout={min(0.5, max(0.0, (epochs - 1) / 4))}",  # of a text read once the tables may know all
+        f"model.dropout={dropout}",
         f"trainer.max_steps={max_steps}",
         *words,
         threads=threads,
