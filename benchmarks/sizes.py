@@ -39,7 +39,7 @@ COMMON = (
 )
 SIZES = {96: (3, 2), 128: (4, 2), 160: (5, 2), 192: (6, 3), 256: (8, 4)}  # width: layers, heads
 GRID = {120: (96, 128, 160), 300: (96, 128, 192), 900: (128, 192)}  # seconds: widths
-TIMED_STEPS, ROUNDS = 40, 3
+TIMED_STEPS, ROUNDS = 30, 2
 DROPOUT, DROPPED_STEP = 0.05, 1.17  # from the third epoch on; times as long a step takes with it
 REACHED = ("val_loss", "val_bits_per_byte", "train_loss", "step", "tokens_seen", "epoch", "flops", "n_parameters")
 
@@ -94,7 +94,7 @@ def main() -> None:
         found: dict[tuple[str, int], list[float]] = {}
         for _ in range(ROUNDS):
             for corpus, width in product(corpora, SIZES):
-                summary = run(corpus, width, TIMED_STEPS, extra[corpus], threads=2)
+                summary = run(corpus, width, TIMED_STEPS, [*extra[corpus], "data.max_val_tokens=1024"], threads=2)
                 found.setdefault((corpus, width), []).append(summary["train_seconds"] / TIMED_STEPS)
         for (corpus, width), times in found.items():
             seconds.setdefault(corpus, {})[str(width)] = statistics.median(times)

@@ -14,25 +14,33 @@ def _fresh():
 
 
 @pytest.mark.parametrize(
-    ("flags", "expected"), [("avx2", "32-true"), ("avx2 avx512_bf16", "bf16-mixed"), ("amx_bf16", "bf16-mixed")]
+    ("flags", "width", "expected"),
+    [
+        ("avx2", 768, "32-true"),
+        ("avx2 avx512_bf16", 768, "bf16-mixed"),
+        ("amx_bf16", 384, "bf16-mixed"),
+        ("amx_bf16", 256, "32-true"),
+    ],
 )
-def test_auto_takes_bf16_on_a_cpu_that_has_it(monkeypatch: pytest.MonkeyPatch, flags: str, expected: str):
+def test_auto_takes_bf16_on_a_cpu_that_has_it_for_a_wide_model(
+    monkeypatch: pytest.MonkeyPatch, flags: str, width: int, expected: str
+):
     monkeypatch.setattr(Path, "exists", lambda self: True)
     monkeypatch.setattr(Path, "read_text", lambda self: f"flags\t\t: fpu {flags} sse2\n")
-    assert hardware.precision("auto", "cpu") == expected
+    assert hardware.precision("auto", "cpu", width) == expected
 
 
 @pytest.mark.parametrize("has_it", [True, False])
 def test_auto_takes_bf16_on_a_gpu_that_has_it_without_emulation(monkeypatch: pytest.MonkeyPatch, has_it: bool):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_it and not including_emulation)
-    assert hardware.precision("auto", "cuda") == ("bf16-mixed" if has_it else "32-true")
+    assert hardware.precision("auto", "cuda", 128) == ("bf16-mixed" if has_it else "32-true")
 
 
 def test_a_named_precision_is_kept_and_fp16_on_a_cpu_refused():
-    assert hardware.precision("bf16-mixed", "cpu") == "bf16-mixed"
-    assert hardware.precision("16-mixed", "cuda") == "16-mixed"
+    assert hardware.precision("bf16-mixed", "cpu", 128) == "bf16-mixed"
+    assert hardware.precision("16-mixed", "cuda", 128) == "16-mixed"
     with pytest.raises(ValueError, match="precision=16-mixed needs a GPU"):
-        hardware.precision("16-mixed", "cpu")
+        hardware.precision("16-mixed", "cpu", 128)
 
 
 def test_the_peak_is_measured_on_a_cpu_known_for_a_gpu_in_16_bits_and_else_not(monkeypatch: pytest.MonkeyPatch):

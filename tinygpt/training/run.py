@@ -107,7 +107,9 @@ def _run(
     run_dir = Path(settings.run_dir)
     quiet()
     device = construct("trainer", hardware.device, {"name": cfg["trainer"]["accelerator"]})
-    precision = construct("trainer", hardware.precision, {"name": cfg["trainer"]["precision"], "device": device})
+    check("model", target(cfg["model"]), cfg["model"])  # whose width the precision follows
+    wanted = {"name": cfg["trainer"]["precision"], "device": device, "width": cfg["model"].get("n_embd", 0)}
+    precision = construct("trainer", hardware.precision, wanted)
     cfg["trainer"] |= {"accelerator": device, "precision": precision}
     auto = cfg["data"].get("batch_size") == "auto"
     if auto:  # until there is a model to measure, the rows that the run had, or the default
