@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import sys
+import time
 import traceback
 from errno import EDQUOT, ENOSPC
 from math import isfinite
@@ -105,6 +106,8 @@ def resumed_from(words: list[str]) -> Path | None:
             raise UsageError(f"{word} does not go with resume=: one run goes on, under its own configuration")
         if key in ("run_dir", "init_from"):
             raise UsageError(f"{key}= does not go with resume=: a run goes on where it was, with what it had learned")
+        if key == "minutes":
+            raise UsageError("minutes= does not go with resume=: it chooses a model; trainer.max_time= says how long")
         if key in GROUPS:
             raise UsageError(f"{word} cannot be chosen for a run that has begun; its keys can be set: {key}.KEY=VALUE")
     return run_dir
@@ -120,6 +123,7 @@ def job(cfg: DictConfig) -> float:
 
 def attempt(cfg: DictConfig) -> float:
     """One run; where it fails the mistake is told and the result is DIVERGED, so that a sweep goes on."""
+    begun = time.monotonic()  # before what is imported late
     try:
         missing = sorted(OmegaConf.missing_keys(cfg))
         if missing:
@@ -130,7 +134,7 @@ def attempt(cfg: DictConfig) -> float:
         from tinygpt.training import run
 
         given = [word.partition("=")[0].lstrip("+~") for word in sys.argv[1:]]
-        result = run.run({str(key): value for key, value in plain.items()}, given)
+        result = run.run({str(key): value for key, value in plain.items()}, given, begun)
         return result if isfinite(result) else DIVERGED
     except Exception as error:
         FAILED.append(complain(error))

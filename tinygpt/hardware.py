@@ -30,8 +30,8 @@ def device(name: str) -> str:
     return found[0]
 
 
-# From this width of a model on, mixed precision is faster on a CPU with bf16 arithmetic; below, converting to it and back
-# takes longer than it saves.
+# From this width of a model on, mixed precision is faster on a CPU that has bf16 arithmetic; below, conversions take
+# more time than it saves.
 WIDE = 384
 
 

@@ -21,6 +21,14 @@ def seconds_of(text: str) -> float:
     return float(total)
 
 
+def written(seconds: float) -> str:
+    """As DAYS:HOURS:MINUTES:SECONDS."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{days:02}:{hours:02}:{minutes:02}:{seconds:02}"
+
+
 class Budget:
     """Optimizer steps, seconds of training, or both: what is spent first ends the run.
 
@@ -76,10 +84,7 @@ class Budget:
         """The setting that gives a run as much again, once it is over after so many steps."""
         if self.seconds < self.max_seconds:
             return f"trainer.max_steps={2 * step}"
-        minutes, seconds = divmod(round(2 * self.max_seconds), 60)
-        hours, minutes = divmod(minutes, 60)
-        days, hours = divmod(hours, 24)
-        return f"trainer.max_time={days:02}:{hours:02}:{minutes:02}:{seconds:02}"
+        return f"trainer.max_time={written(2 * self.max_seconds)}"
 
     def of(self, step: int) -> str:
         """A step, and of how many, for a person."""

@@ -1,12 +1,13 @@
 """One run: check and build what a configuration names."""
 
 import sys
+import time
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import yaml
@@ -18,7 +19,10 @@ from tinygpt.config import Config, UsageError, build, check, construct, parts, t
 from tinygpt.data.corpus import texts
 from tinygpt.data.encoding import encode
 from tinygpt.data.module import TextDataModule
+from tinygpt.data.token_file import TokenFile
+from tinygpt.tokenizers import Tokenizer
 from tinygpt.tokenizers.file import write_file
+from tinygpt.training import dial
 from tinygpt.training.budget import UNLIMITED, Budget
 from tinygpt.training.checkpointing import CheckpointFiles
 from tinygpt.training.estimate import estimate, largest_batch
@@ -49,10 +53,13 @@ class Settings:
     deterministic: bool
     on_bad_loss: Literal["stop", "skip"]
     dry_run: bool
+    minutes: float | None = None
     resume: str | None = None
     init_from: str | None = None
 
     def __post_init__(self) -> None:
+        if self.minutes is not None and not self.minutes > 0:
+            raise ValueError(f"minutes must be above 0, got {self.minutes}")
         for name, least in (("seed", 0), ("eval_every", 1), ("log_every", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
@@ -60,12 +67,21 @@ class Settings:
             raise ValueError(f"run_dir must name a directory, with ~ written out, got {self.run_dir!r}")
 
 
-def run(cfg: Config, given: Collection[str] = ()) -> float:
+class Text(NamedTuple):
+    """What a run reads, as ids."""
+
+    tokenizer: Tokenizer
+    train: TokenFile
+    validation: TokenFile
+
+
+def run(cfg: Config, given: Collection[str] = (), begun: float | None = None) -> float:
     """Train as a configuration says, and report.
 
     Args:
         cfg: the configuration.
         given: the keys that the user set on the command line.
+        begun: when the run's minutes began, by `time.monotonic`; None: now.
 
     Returns:
         The best validation bits per byte; NaN where nothing was trained (dry_run).
@@ -79,14 +95,14 @@ def run(cfg: Config, given: Collection[str] = ()) -> float:
     if cfg.get("resume") is not None:  # the file of another version says so before its keys are looked at
         before = earlier(Path(cfg["run_dir"]))
         cfg["model"].pop("vocab_size", None)
-    required = [name for name in Settings.__annotations__ if name not in ("resume", "init_from")]
+    required = [name for name in Settings.__annotations__ if name not in ("minutes", "resume", "init_from")]
     missing = [name for name in (*required, *PARTS) if cfg.get(name) is None]
     if missing:
         raise UsageError(f"{missing[0]} must be given: {missing[0]}=...")
-    keys = {key: value for key, value in cfg.items() if not isinstance(value, dict) and value is not None}
-    check("", Settings, keys)
-    settings: Settings = construct("", Settings, keys)
+    settings = settings_of(cfg)
     run_dir = Path(settings.run_dir)
+    if settings.minutes is not None:
+        dial.refuse(given)
     if cfg["trainer"].get("max_steps") is None:
         cfg["trainer"]["max_steps"] = MAX_STEPS if cfg["trainer"].get("max_time") is None else UNLIMITED
     with ExitStack() as held:
@@ -97,13 +113,30 @@ def run(cfg: Config, given: Collection[str] = ()) -> float:
         source = None
         if settings.init_from is not None and not (before and before.step):
             cfg, source = adopt(cfg, given)
-        return _run(cfg, settings, before, source, held)
+        return _run(cfg, before, source, held, time.monotonic() if begun is None else begun)
+
+
+def settings_of(cfg: Config) -> Settings:
+    """The keys outside the groups, checked."""
+    keys = {key: value for key, value in cfg.items() if not isinstance(value, dict) and value is not None}
+    check("", Settings, keys)
+    return construct("", Settings, keys)
 
 
 def _run(
-    cfg: Config, settings: Settings, before: Earlier | None, source: checkpoint.Contents | None, held: ExitStack
+    cfg: Config,
+    before: Earlier | None,
+    source: checkpoint.Contents | None,
+    held: ExitStack,
+    begun: float,
+    text: Text | None = None,
 ) -> float:
-    """`run`, given the run that it goes on with, the checkpoint that it starts from, and what is held until its end."""
+    """`run`, given the run that it goes on with, the checkpoint that it starts from, and what is held until its end.
+
+    Args:
+        text: what the corpus and the tokenizer give, where that was read already.
+    """
+    settings = settings_of(cfg)
     run_dir = Path(settings.run_dir)
     quiet()
     device = construct("trainer", hardware.device, {"name": cfg["trainer"]["accelerator"]})
@@ -134,7 +167,7 @@ def _run(
 
     # What can be built without the corpus is, before that is read: a mistake shows at once.
     known = checkpoint.rebuild(before.tokenizer) if before and before.tokenizer else source and source.tokenizer
-    if known is None:
+    if known is None and text is None:
         build(cfg, "tokenizer", documents=())
     attention, schedule = build(cfg, "attention"), build(cfg, "schedule")
     own = {"callbacks.checkpoint": {"directory": str(run_dir / "checkpoints")}}
@@ -147,9 +180,15 @@ def _run(
     construct("attention", attention.check, asked | {"device": device})
 
     corpus = build(cfg, "data")
-    splits = corpus.splits()
-    tokenizer = known or build(cfg, "tokenizer", documents=texts(splits.train))
-    train, validation = (encode(documents, tokenizer, Path(corpus.cache_dir), corpus.num_proc) for documents in splits)
+    if text is None:
+        splits = corpus.splits()
+        tokenizer = known or build(cfg, "tokenizer", documents=texts(splits.train))
+        encoded = (encode(documents, tokenizer, Path(corpus.cache_dir), corpus.num_proc) for documents in splits)
+        text = Text(tokenizer, *encoded)
+    tokenizer, train, validation = text
+    if settings.minutes is not None:
+        chosen = dial.choose(cfg, settings.minutes, *text, device=device, precision=precision, begun=begun)
+        return _run(chosen, before, source, held, begun, text)
     torch.manual_seed(settings.seed)
     model = build(cfg, "model", vocab_size=tokenizer.vocab_size, attention=attention)
     if source is not None:
