@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.conftest import small
+from tinygpt import hardware
 from tinygpt.model import GPT2
 from tinygpt.optim.adamw import adamw
 from tinygpt.optim.muon import LOWEST, muon, orthogonalise, polynomials
@@ -24,7 +25,7 @@ def test_the_polynomials_lead_every_singular_value_down_to_the_lowest_to_one(ite
     x = torch.logspace(torch.tensor(LOWEST[iterations]).log10().item(), 0, 1000, dtype=torch.float64)
     for a, b, c in polynomials(iterations):
         x = a * x + b * x**3 + c * x**5
-    errors = {2: 0.07, 3: 0.008, 4: 0.001, 5: 0.001, 6: 0.001}
+    errors = {2: 0.07, 3: 0.009, 4: 0.001, 5: 0.001, 6: 0.002}
     assert (x - 1).abs().max() < errors[iterations]
 
 
@@ -45,6 +46,13 @@ def test_small_singular_values_grow_and_none_exceeds_one_by_much():
     assert found.min() > 1e-3
 
 
+@pytest.mark.parametrize("iterations", LOWEST)
+def test_bfloat16_stays_near_one_too(iterations: int):
+    torch.manual_seed(0)
+    x = torch.randn(20, 16, 64).bfloat16()
+    assert torch.linalg.svdvals(orthogonalise(x, iterations).float()).max() < 1.08
+
+
 def test_a_matrix_of_zeros_stays_one():
     assert torch.equal(orthogonalise(torch.zeros(1, 3, 4), 3), torch.zeros(1, 3, 4))
 
@@ -56,7 +64,11 @@ def step(model: GPT2, optimizer: torch.optim.Optimizer, seed: int) -> None:
     optimizer.step()
 
 
-def test_hidden_matrices_move_by_the_polar_factor_of_their_momentum(gpt: GPT2):
+@pytest.mark.parametrize(("has_bf16", "close"), [(False, 0.002), (True, 0.006)])
+def test_hidden_matrices_move_by_the_polar_factor_of_their_momentum(
+    gpt: GPT2, monkeypatch: pytest.MonkeyPatch, has_bf16: bool, close: float
+):
+    monkeypatch.setattr(hardware, "has_bf16", lambda device: has_bf16)
     before = copy.deepcopy(gpt)
     optimizer = muon(gpt, lr=0.1, momentum=0.9, iterations=6, weight_decay=0.5)
     step(gpt, optimizer, 1)
@@ -73,7 +85,7 @@ def test_hidden_matrices_move_by_the_polar_factor_of_their_momentum(gpt: GPT2):
                 u, s, vh = torch.linalg.svd((0.1 * grad + 0.9 * momentum).double(), full_matrices=False)
                 m, n = weight.shape
                 wanted = model.get_parameter(name) * (1 - 0.1 * 0.5) - 0.1 * max(1, m / n) ** 0.5 * (u @ vh).float()
-                tolerance = 0.1 if (s / s.max() < 0.02).any() else 0.002
+                tolerance = 0.1 if (s / s.max() < 0.02).any() else close
                 torch.testing.assert_close(after.get_parameter(name), wanted, atol=tolerance, rtol=0)
 
 
