@@ -46,7 +46,7 @@ class Size(NamedTuple):
 
 
 SIZES = (Size(96, 3, 2), Size(128, 4, 2), Size(160, 5, 2), Size(192, 6, 3), Size(256, 8, 4))
-TOKENS_A_PARAMETER = 1.0  # of the blocks, that a training must see at the least
+TOKENS_A_PARAMETER = 4  # of the blocks, that a training must see at the least
 
 BLOCK, ROWS_OF_BLOCK = 1024, 16  # the longest row, where the text has so many of them
 FEW = 512  # ids of a vocabulary of characters or bytes, at the most
