@@ -37,8 +37,8 @@ COMMON = (
     f"model.block_size={BLOCK} attention=sliding_window attention.block=64 model.window=64 model.match=8"
     " schedule.warmup_steps=20 eval_every=1000000"
 )
-SIZES = {96: (3, 2), 128: (4, 2), 160: (5, 2), 192: (6, 3), 256: (8, 4)}  # width: layers, heads
-GRID = {120: (96, 128, 160), 300: (96, 128, 192), 900: (128, 192)}  # seconds: widths
+SIZES = {64: (2, 1), 96: (3, 2), 128: (4, 2), 160: (5, 2), 192: (6, 3), 256: (8, 4)}  # width: layers, heads
+GRID = {120: (64, 96, 128, 160), 300: (64, 96, 128, 192), 900: (96, 128, 160, 192)}  # seconds: widths
 TIMED_STEPS, ROUNDS = 30, 2
 DROPOUT, DROPPED_STEP = 0.05, 1.17  # from the third epoch on; times as long a step takes with it
 REACHED = ("val_loss", "val_bits_per_byte", "train_loss", "step", "tokens_seen", "epoch", "flops", "n_parameters")
