@@ -18,6 +18,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from benchmarks import machine, save, trained
+from tinygpt.training.dial import BLOCK, DROPPED_STEP, SIZES, Size, regularisation
 
 
 class Corpus(NamedTuple):
@@ -26,7 +27,6 @@ class Corpus(NamedTuple):
     tokens: int  # to train on, about
 
 
-BLOCK = 1024
 CORPORA = {
     "tiny_shakespeare": Corpus(
         "data=tiny_shakespeare tokenizer=char model.init=zero model.ngram_rows=[4096,32768,131072,262144]", 1, 1_003_855
@@ -37,28 +37,23 @@ COMMON = (
     f"model.block_size={BLOCK} attention=sliding_window attention.block=64 model.window=64 model.match=8"
     " schedule.warmup_steps=20 eval_every=1000000"
 )
-SIZES = {64: (2, 1), 96: (3, 2), 128: (4, 2), 160: (5, 2), 192: (6, 3), 256: (8, 4)}  # width: layers, heads
+WIDTHS = {size.n_embd: size for size in (Size(64, 2, 1), *SIZES)}
 GRID = {120: (64, 96, 128, 160), 300: (64, 96, 128, 192), 900: (96, 128, 160, 192)}  # seconds: widths
 TIMED_STEPS, ROUNDS = 30, 2
-DROPOUT, DROPPED_STEP = 0.05, 1.17  # from the third epoch on; times as long a step takes with it
 REACHED = ("val_loss", "val_bits_per_byte", "train_loss", "step", "tokens_seen", "epoch", "flops", "n_parameters")
 
 
 def run(name: str, width: int, max_steps: int, words: list[str], threads: int) -> dict[str, Any]:
     """One training, of as many steps or, with dropout, fewer that take as long; its summary."""
-    corpus, (layers, heads) = CORPORA[name], SIZES[width]
-    epochs = max_steps * corpus.rows * BLOCK / corpus.tokens
-    dropout = DROPOUT if epochs > 3 else 0.0
-    max_steps = round(max_steps / DROPPED_STEP) if dropout else max_steps
+    corpus = CORPORA[name]
+    model = WIDTHS[width]._asdict() | regularisation(max_steps * corpus.rows * BLOCK / corpus.tokens)
+    if model["dropout"]:
+        max_steps = round(max_steps / DROPPED_STEP)
     return trained(
         *COMMON.split(),
         *corpus.words.split(),
         f"data.batch_size={corpus.rows}",
-        f"model.n_embd={width}",
-        f"model.n_layer={layers}",
-        f"model.n_head={heads}",
-        f"model.ngram_dropout={min(0.5, max(0.0, (epochs - 1) / 4))}",  # of a text read once the tables may know all
-        f"model.dropout={dropout}",
+        *(f"model.{key}={value}" for key, value in model.items()),
         f"trainer.max_steps={max_steps}",
         *words,
         threads=threads,
@@ -93,7 +88,7 @@ def main() -> None:
     if args.time:
         found: dict[tuple[str, int], list[float]] = {}
         for _ in range(ROUNDS):
-            for corpus, width in product(corpora, SIZES):
+            for corpus, width in product(corpora, WIDTHS):
                 summary = run(corpus, width, TIMED_STEPS, [*extra[corpus], "data.max_val_tokens=1024"], threads=2)
                 found.setdefault((corpus, width), []).append(summary["train_seconds"] / TIMED_STEPS)
         for (corpus, width), times in found.items():
@@ -118,6 +113,8 @@ def main() -> None:
         for budget, widths in GRID.items()
         for corpus, width in product(corpora, widths)
     ]
+    if any(str(cell["width"]) not in seconds.get(cell["corpus"], {}) for cell in cells):
+        p.error(f"{args.out} does not say what a step takes; run with --time first")
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(train, [cell for cell in cells if not any(cell.items() <= r.items() for r in runs)]))
     print(f"\n{table(runs)}")

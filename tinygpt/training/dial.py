@@ -66,6 +66,11 @@ def refuse(given: Collection[str]) -> None:
             raise UsageError(f"minutes= chooses {key}; leave one of the two out")
 
 
+def regularisation(epochs: float) -> dict[str, float]:
+    """What keeps a model from learning by heart a text that it reads so often; read once, tables may know all of it."""
+    return {"ngram_dropout": min(0.5, max(0.0, (epochs - 1) / 4)), "dropout": 0.05 if epochs > 3 else 0.0}
+
+
 def choose(
     cfg: Config,
     minutes: float,
@@ -135,15 +140,15 @@ def choose(
     between = min(int(WATCHING * left / validating), 10)
     left -= between * validating
 
-    epochs = left / step * tokens_a_step / data.train_layout.n_targets
-    ngram_dropout = min(0.5, max(0.0, (epochs - 1) / 4))
-    dropout = 0.05 if epochs > 3 else 0.0
-    steps = left / step / (DROPPED_STEP if dropout else 1)
+    steps = left / step
+    regular = regularisation(steps * tokens_a_step / data.train_layout.n_targets)
+    if regular["dropout"]:
+        steps /= DROPPED_STEP
     print(
         f"minutes={minutes:g}: {size.n_layer} layers of {size.n_embd}, about {steps:,.0f} steps"
         f" of {1000 * step:,.0f} ms on this {device}"
     )
-    return trial(size, ngram_dropout=ngram_dropout, dropout=dropout) | {
+    return trial(size, **regular) | {
         "data": cfg["data"] | {"batch_size": corpus.batch_size},
         "trainer": cfg["trainer"] | {"max_steps": UNLIMITED, "max_time": written(left)},
         "eval_every": max(1, int(steps / (between + 1))) if between else int(2 * steps),
