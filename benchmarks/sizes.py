@@ -18,24 +18,22 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from benchmarks import machine, save, trained
-from tinygpt.training.dial import BLOCK, DROPPED_STEP, SIZES, Size, regularisation
+from tinygpt.training.dial import BLOCK, DROPPED_STEP, SIZES, Size, family, regularisation
 
 
 class Corpus(NamedTuple):
     words: str
+    few: bool  # ids in its vocabulary
     rows: int  # of a step, BLOCK tokens each
     tokens: int  # to train on, about
 
 
 CORPORA = {
-    "tiny_shakespeare": Corpus(
-        "data=tiny_shakespeare tokenizer=char model.init=zero model.ngram_rows=[4096,32768,131072,262144]", 1, 1_003_855
-    ),
-    "python_stdlib": Corpus("data=python_stdlib tokenizer=bpe model.ngram_rows=[65536,262144]", 2, 2_864_362),
+    "tiny_shakespeare": Corpus("data=tiny_shakespeare tokenizer=char", True, 1, 1_003_855),
+    "python_stdlib": Corpus("data=python_stdlib tokenizer=bpe", False, 2, 2_864_362),
 }
 COMMON = (
-    f"model.block_size={BLOCK} attention=sliding_window attention.block=64 model.window=64 model.match=8"
-    " schedule.warmup_steps=20 eval_every=1000000"
+    f"model.block_size={BLOCK} attention=sliding_window attention.block=64 schedule.warmup_steps=20 eval_every=1000000"
 )
 WIDTHS = {size.n_embd: size for size in (Size(64, 2, 1), *SIZES)}
 GRID = {120: (64, 96, 128, 160), 300: (64, 96, 128, 192), 900: (96, 128, 160, 192)}  # seconds: widths
@@ -46,7 +44,8 @@ REACHED = ("val_loss", "val_bits_per_byte", "train_loss", "step", "tokens_seen",
 def run(name: str, width: int, max_steps: int, words: list[str], threads: int) -> dict[str, Any]:
     """One training, of as many steps or, with dropout, fewer that take as long; its summary."""
     corpus = CORPORA[name]
-    model = WIDTHS[width]._asdict() | regularisation(max_steps * corpus.rows * BLOCK / corpus.tokens)
+    epochs = max_steps * corpus.rows * BLOCK / corpus.tokens
+    model = WIDTHS[width]._asdict() | family(corpus.few) | regularisation(epochs)
     if model["dropout"]:
         max_steps = round(max_steps / DROPPED_STEP)
     return trained(

@@ -6,7 +6,7 @@ what `benchmarks/LOG.md` found to be the best at each of them.
 
 import statistics
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from math import log2
 from typing import Any, NamedTuple
 
@@ -63,7 +63,12 @@ def refuse(given: Collection[str]) -> None:
     """Raise UsageError where the command line sets what is chosen here."""
     for key in given:
         if any(key == chosen or key.startswith(f"{chosen}.") for chosen in CHOSEN):
-            raise UsageError(f"minutes= chooses {key}; leave one of the two out")
+            raise UsageError(f"{key}= does not go with minutes=, which chooses the model and how it is trained")
+
+
+def family(few: bool) -> dict[str, Any]:
+    """What all sizes of the model have in common, by whether the vocabulary has few ids."""
+    return {"window": 64, "ngram_rows": TABLES[few], "match": 8, "init": "zero" if few else "xavier"}
 
 
 def regularisation(epochs: float) -> dict[str, float]:
@@ -99,14 +104,7 @@ def choose(
     cfg = cfg | {
         "minutes": None,
         "attention": {"_target_": "tinygpt.attention.sliding_window.SlidingWindow", "block": 64},
-        "model": cfg["model"]
-        | {
-            "block_size": block,
-            "window": 64,
-            "ngram_rows": TABLES[few],
-            "match": 8,
-            "init": "zero" if few else "xavier",
-        },
+        "model": cfg["model"] | {"block_size": block} | family(few),
         "schedule": cfg["schedule"] | {"warmup_steps": 20},
         "compile": minutes >= COMPILED_FROM,
     }
@@ -169,16 +167,9 @@ def _measured(
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    def timed(run: Callable[[], object]) -> float:
-        start = time.perf_counter()
-        run()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter() - start
-
-    timed(step)
+    probe.timed(step)
     rows = len(probe.batch.ids)
-    seconds = statistics.median(timed(step) for _ in range(TIMED)) * data.corpus.batch_size / rows
+    seconds = statistics.median(probe.timed(step) for _ in range(TIMED)) * data.corpus.batch_size / rows
     with torch.no_grad():
-        validating = statistics.median(timed(probe.loss) for _ in range(TIMED)) * data.val_layout.n_rows / rows
+        validating = statistics.median(probe.timed(probe.loss) for _ in range(TIMED)) * data.val_layout.n_rows / rows
     return seconds, validating, sum(p.numel() for p in model.blocks.parameters())

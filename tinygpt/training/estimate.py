@@ -1,6 +1,7 @@
 """What a run would cost, measured on a few rows; nothing is trained."""
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -94,15 +95,17 @@ class Probe:
         del loss
         return Memory(4 * _numbers(self.model, 4), sum(saved.values()) // len(self.batch.ids))
 
+    def timed(self, run: Callable[[], object]) -> float:
+        """Seconds that something takes on the device."""
+        start = time.perf_counter()
+        run()
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
     def seconds(self) -> float:
         """For a row."""
-        found = []
-        for _ in range(TIMED_BATCHES):
-            start = time.perf_counter()
-            self.loss().backward()
-            if self.device == "cuda":
-                torch.cuda.synchronize()
-            found.append(time.perf_counter() - start)
+        found = [self.timed(lambda: self.loss().backward()) for _ in range(TIMED_BATCHES)]
         self.model.zero_grad(set_to_none=True)
         return min(found) / len(self.batch.ids)
 

@@ -1,13 +1,11 @@
 """One run: check and build what a configuration names."""
 
 import sys
-import time
 from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import dataclass
 from math import nan
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import yaml
@@ -33,38 +31,13 @@ from tinygpt.training.metrics import Metrics
 from tinygpt.training.module import LanguageModel
 from tinygpt.training.progress import Progress, quiet
 from tinygpt.training.resume import Earlier, alone, differences, earlier
+from tinygpt.training.settings import Settings, settings_of
 from tinygpt.training.summary import Summary
 
 PARTS = ("data", "tokenizer", "model", "attention", "optimizer", "schedule", "trainer", "callbacks")
 
 MAX_STEPS = 1000  # where neither steps nor a time are given
 TAKEN = "run_dir={} holds a run already; name another directory"
-
-
-@dataclass(kw_only=True)
-class Settings:
-    """The configuration's keys outside its groups."""
-
-    seed: int
-    run_dir: str
-    eval_every: int
-    log_every: int
-    compile: bool
-    deterministic: bool
-    on_bad_loss: Literal["stop", "skip"]
-    dry_run: bool
-    minutes: float | None = None
-    resume: str | None = None
-    init_from: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.minutes is not None and not self.minutes > 0:
-            raise ValueError(f"minutes must be above 0, got {self.minutes}")
-        for name, least in (("seed", 0), ("eval_every", 1), ("log_every", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not self.run_dir or self.run_dir.startswith("~"):
-            raise ValueError(f"run_dir must name a directory, with ~ written out, got {self.run_dir!r}")
 
 
 class Text(NamedTuple):
@@ -75,13 +48,13 @@ class Text(NamedTuple):
     validation: TokenFile
 
 
-def run(cfg: Config, given: Collection[str] = (), begun: float | None = None) -> float:
+def run(cfg: Config, given: Collection[str], begun: float) -> float:
     """Train as a configuration says, and report.
 
     Args:
         cfg: the configuration.
         given: the keys that the user set on the command line.
-        begun: when the run's minutes began, by `time.monotonic`; None: now.
+        begun: when the run's minutes began, by `time.monotonic`.
 
     Returns:
         The best validation bits per byte; NaN where nothing was trained (dry_run).
@@ -113,14 +86,7 @@ def run(cfg: Config, given: Collection[str] = (), begun: float | None = None) ->
         source = None
         if settings.init_from is not None and not (before and before.step):
             cfg, source = adopt(cfg, given)
-        return _run(cfg, before, source, held, time.monotonic() if begun is None else begun)
-
-
-def settings_of(cfg: Config) -> Settings:
-    """The keys outside the groups, checked."""
-    keys = {key: value for key, value in cfg.items() if not isinstance(value, dict) and value is not None}
-    check("", Settings, keys)
-    return construct("", Settings, keys)
+        return _run(cfg, before, source, held, begun)
 
 
 def _run(
