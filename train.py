@@ -6,6 +6,7 @@ Hydra and OmegaConf appear here alone; everything in tinygpt/ takes plain argume
 `tinygpt/training/run.py`, imported late: it brings torch and Lightning, which --help need not wait for.
 """
 
+import json
 import os
 import re
 import shlex
@@ -16,6 +17,7 @@ from errno import EDQUOT, ENOSPC
 from math import isfinite
 from pathlib import Path
 from signal import SIGINT
+from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -26,8 +28,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from tinygpt.config import UsageError, typed, unknown_key
-from tinygpt.errors import UserError, one_line
+from tinygpt.config import command_line, typed, unknown_key
+from tinygpt.errors import UsageError, UserError, one_line
+from tinygpt.sweep.isolation import DiedError, isolated
 
 CONF = Path(__file__).resolve().parent / "conf"
 DIVERGED = 1e3  # bits per byte that a sweep is told of a run without a finite result: a sampler needs a number
@@ -36,8 +39,8 @@ SHOW_TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR") == "1"
 os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets exceptions through, for `complain` to word
 
 
-GROUPS = {path.name for path in CONF.iterdir() if path.is_dir()}
-FAILED: list[int] = []  # the exit statuses of this command's runs that failed
+GROUPS = {path.name for path in CONF.iterdir() if path.is_dir()} - {"hydra"}
+STATUSES: list[int] = []  # the exit statuses of this command's runs
 
 
 def explain(error: BaseException, overrides: list[str]) -> str:
@@ -116,13 +119,39 @@ def resumed_from(words: list[str]) -> Path | None:
 @hydra.main(config_path=str(CONF), config_name="train", version_base=None)
 def job(cfg: DictConfig) -> float:
     """What Hydra calls, once or for each trial of a sweep."""
-    if HydraConfig.get().mode == RunMode.MULTIRUN:
-        cfg.run_dir = os.path.relpath(HydraConfig.get().runtime.output_dir)
-    return attempt(cfg)
+    hydra_cfg = HydraConfig.get()
+    if hydra_cfg.mode != RunMode.MULTIRUN:
+        result, status = attempt(cfg, sys.argv[1:])
+    else:
+        cfg.run_dir = os.path.relpath(hydra_cfg.runtime.output_dir)
+        words = list(hydra_cfg.overrides.task)
+        print(f"\n{cfg.run_dir}: {shlex.join(words)}", flush=True)
+        try:
+            result, status = isolated(trial, cfg, words, hydra_cfg.sweep.dir)
+        except DiedError as error:
+            print(f"train.py: the trial {cfg.run_dir} was {error}; it counts as one that diverged", file=sys.stderr)
+            result, status = DIVERGED, 1
+    STATUSES.append(status)
+    return result
 
 
-def attempt(cfg: DictConfig) -> float:
-    """One run; where it fails the mistake is told and the result is DIVERGED, so that a sweep goes on."""
+def trial(cfg: DictConfig, words: list[str], sweep_dir: str) -> tuple[float, int]:
+    """One run of a sweep, in a process of its own; one that was begun before goes on, one that is over stays so."""
+    os.environ.setdefault("WANDB_RUN_GROUP", Path(sweep_dir).resolve().name)
+    run_dir = Path(cfg.run_dir)
+    config, facts, summary = (run_dir / name for name in ("config.yaml", "facts.json", "summary.json"))
+    same = not facts.exists() or json.loads(facts.read_text())["commands"][0] == command_line(words)
+    if config.exists() and same:
+        reached: dict[str, Any] = json.loads(summary.read_text()) if summary.exists() else {"status": None}
+        if reached["status"] == "completed":
+            return float(reached["best_val_bits_per_byte"]), 0
+        cfg = compose("config", [typed("resume", str(run_dir))], run_dir)
+        cfg.run_dir = str(run_dir)
+    return attempt(cfg, words)  # which tells where the directory is another run's
+
+
+def attempt(cfg: DictConfig, words: list[str]) -> tuple[float, int]:
+    """One run's result and exit status; where it fails the mistake is told and the result is DIVERGED."""
     begun = time.monotonic()  # before what is imported late
     try:
         missing = sorted(OmegaConf.missing_keys(cfg))
@@ -130,15 +159,14 @@ def attempt(cfg: DictConfig) -> float:
             raise UsageError(f"{missing[0]} must be given: {missing[0]}=...")
         plain = OmegaConf.to_container(cfg, resolve=True)
         assert isinstance(plain, dict)
+        plain.pop("sweep", None)  # the search's own
 
         from tinygpt.training import run
 
-        given = [word.partition("=")[0].lstrip("+~") for word in sys.argv[1:]]
-        result = run.run({str(key): value for key, value in plain.items()}, given, begun)
-        return result if isfinite(result) else DIVERGED
+        result = run.run({str(key): value for key, value in plain.items()}, words, begun)
+        return result if isfinite(result) else DIVERGED, 0
     except Exception as error:
-        FAILED.append(complain(error))
-        return DIVERGED
+        return DIVERGED, complain(error)
     finally:
         run_dir = Path(cfg.run_dir)
         if run_dir.is_dir() and not any(run_dir.iterdir()):  # Hydra has made it before anything was checked
@@ -172,7 +200,7 @@ def complain(error: BaseException, status: int = 1) -> int:
 
 def main() -> int:
     """Run the command line; returns the exit status."""
-    FAILED.clear()
+    STATUSES.clear()
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse wants them first
     try:
         run_dir = None if {"--help", "-h"} & set(sys.argv) else resumed_from(sys.argv[1:])
@@ -181,13 +209,13 @@ def main() -> int:
         else:
             cfg = compose("config", sys.argv[1:], run_dir)
             cfg.run_dir = str(run_dir)
-            attempt(cfg)
+            STATUSES.append(attempt(cfg, sys.argv[1:])[1])
     except Exception as error:  # from before any run: Hydra could not compose what the command line says
         return complain(error, status=2)
     except KeyboardInterrupt:
         print("train.py: stopped at once; what came after the last checkpoint is lost", file=sys.stderr)
         return 128 + SIGINT
-    return max(FAILED, default=0)
+    return max(STATUSES, default=0)
 
 
 if __name__ == "__main__":

@@ -12,20 +12,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from tinygpt import hardware
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def machine(*packages: str) -> dict[str, str | int | float]:
     """What a result depends on: processor, usable cores, GiB of memory, versions."""
-    try:
-        cpuinfo = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        cpuinfo = ""
-    names = [line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
-        "cpu": names[0] if names else platform.processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "cpu": hardware.name("cpu"),
+        "cores": hardware.cores(),
         "memory_gib": round(memory, 1),
         "threads": os.environ.get("OMP_NUM_THREADS", "not set"),
         "python": platform.python_version(),

@@ -25,7 +25,7 @@ import torch
 from benchmarks import REPOSITORY, machine, save
 from tinygpt import checkpoint
 
-TIMES = ("train_seconds", "tokens_per_second", "utilisation")
+TIMES = ("train_seconds", "tokens_per_second", "utilisation", "peak_memory")
 MOMENTS = ("any", "training", "checkpoint", "training")
 
 RUN = [

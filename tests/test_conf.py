@@ -12,7 +12,7 @@ import train
 from tinygpt.config import build, check, parts, target
 from tinygpt.tokenizers import ByteTokenizer
 
-FILES = sorted(path.relative_to(train.CONF) for path in train.CONF.rglob("*.yaml") if path.name != "train.yaml")
+FILES = sorted(path.relative_to(train.CONF) for path in train.CONF.rglob("*/*.yaml"))
 REQUIRED = {"data.files": "a.txt", "data.path": "OWNER/NAME", "tokenizer.path": "tokenizer.json"}  # without a default
 
 
@@ -44,8 +44,9 @@ def test_every_file_composes_and_builds(file: Path):
     assert build(cfg, "data").batch_size >= 1
     for group in ("callbacks", "logger"):
         for name in cfg.get(group) or ():
-            runtime = {"callbacks.checkpoint": {"directory": "checkpoints"}, "logger.wandb": {"run_dir": "run"}}
-            build(cfg, f"{group}.{name}", **runtime.get(f"{group}.{name}", {}))
+            own = {"callbacks.early_stopping": {}, "callbacks.weight_averaging": {}}
+            own["callbacks.checkpoint"] = {"directory": "checkpoints"}
+            build(cfg, f"{group}.{name}", **own.get(f"{group}.{name}", {"run_dir": "run"}))
     build(cfg, "trainer", logger=False)
 
 

@@ -11,8 +11,8 @@ from benchmarks.survival import result
 from tests.conftest import TINY
 from tests.test_resume import RUN
 from tinygpt import checkpoint
+from tinygpt.files import alone
 from tinygpt.tokenizers import BPETokenizer
-from tinygpt.training.resume import alone
 
 
 def test_a_complete_run_says_how_it_is_extended(command):

@@ -118,10 +118,8 @@ def test_wandb_goes_offline_by_itself_beside_metrics_csv(command, monkeypatch: p
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(Path.cwd()))  # where no key is kept
     monkeypatch.setenv("NETRC", str(Path.cwd() / "netrc"))
-    status, out, _ = command(*TINY, "logger=wandb", "-m", "seed=1,2")
-    assert status == 0
+    assert command(*TINY, "logger=wandb", "-m", "seed=1,2")[0] == 0
     for trial in ("0", "1"):  # each trial is a run of its own
-        assert f"wandb sync run/{trial}/wandb/offline-run-*" in out
         assert len(list(Path(f"run/{trial}/wandb").glob("offline-run-*/*.wandb"))) == 1
         assert Path(f"run/{trial}/metrics.csv").exists()
     assert command("resume=run/0", "trainer.max_steps=9")[0] == 0
@@ -187,7 +185,7 @@ def test_nothing_of_hydra_is_in_the_package():
         assert "import hydra" not in text
         assert "omegaconf" not in text
         lightning = "lightning" in text and "import lightning" in text
-        assert not lightning or path.parent.name == "training" or path.name == "module.py", path
+        assert not lightning or "training" in path.parts or path.name == "module.py", path
 
 
 @pytest.mark.slow

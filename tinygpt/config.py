@@ -8,20 +8,17 @@ import inspect
 import pydoc
 import re
 import shlex
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from tinygpt.errors import one_line
+from tinygpt.errors import UsageError, one_line
 
 Config = dict[str, Any]
 
 STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)  # "3" is no int; a library's own types pass
-
-
-class UsageError(Exception):
-    """A configuration asks for what does not exist or is not allowed."""
 
 
 def typed(key: str, value: str) -> str:
@@ -33,6 +30,11 @@ def typed(key: str, value: str) -> str:
     return shlex.quote(f"{key}=[{quoted}]" if value.startswith("[") else f"{key}={quoted}")
 
 
+def command_line(words: Sequence[str]) -> str:
+    """What trains with these words, as it is typed in a shell."""
+    return shlex.join(["python", "train.py", *words])
+
+
 def parts(cfg: Config) -> dict[str, Config]:
     """The parts that name a constructor, by their dotted names."""
     found: dict[str, Config] = {}
@@ -40,6 +42,13 @@ def parts(cfg: Config) -> dict[str, Config]:
         if isinstance(node, dict):
             found |= {group: node} if "_target_" in node else {f"{group}.{k}": v for k, v in parts(node).items()}
     return found
+
+
+def flat(node: Any, name: str = "") -> dict[str, Any]:
+    """Every value by its dotted name; one that is nothing is left out."""
+    if not isinstance(node, dict):
+        return {} if node is None else {name: node}
+    return {k: v for key, item in node.items() for k, v in flat(item, f"{name}.{key}".lstrip(".")).items()}
 
 
 def check(group: str, target: Any, node: Config) -> None:

@@ -6,6 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from filelock import FileLock, Timeout
+
+from tinygpt.errors import UsageError
+
 UNFINISHED = ".unfinished"  # the suffix of a file that is still being written
 
 
@@ -42,3 +46,20 @@ def write_text(path: Path, text: str) -> None:
     """Write a text as `whole` does."""
     with whole(path) as file:
         file.write(text.encode())
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Keep every other process from training, or sweeping, in this directory.
+
+    Raises:
+        UsageError: one does already.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(directory / ".lock")
+    try:
+        held = lock.acquire(timeout=0)
+    except Timeout as error:
+        raise UsageError(f"another process trains in {directory}; wait for it, or stop it") from error
+    with held:
+        yield

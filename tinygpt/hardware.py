@@ -1,11 +1,14 @@
-"""Which device there is, which precision it is good at, how much memory it has, and what random numbers it draws."""
+"""Which device there is, what it is called and good at, how much memory it has, and what random numbers it draws."""
 
 import contextlib
 import os
+import platform
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,22 @@ def device(name: str) -> str:
     if not found:
         raise ValueError(f"there is no {name} here; auto takes what there is")
     return found[0]
+
+
+def name(device: str) -> str:
+    """Of the processor or the GPU, as it calls itself."""
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # From this width of a model on, mixed precision is faster on a CPU that has bf16 arithmetic; below, conversions take
@@ -104,6 +123,17 @@ def memory(device: str) -> int | None:
             taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
             limits.append(soft - taken)
     return min(limits, default=None)
+
+
+def peak_memory(device: str) -> float:
+    """The most bytes that this process has held, on the GPU where it computes there; NaN where nobody says."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    try:
+        import resource
+    except ImportError:  # Windows
+        return nan
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def random_states(device: str) -> dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], None]]]:

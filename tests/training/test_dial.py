@@ -10,7 +10,8 @@ import yaml
 from omegaconf import OmegaConf
 
 import train
-from tinygpt.config import Config, UsageError
+from tinygpt.config import Config
+from tinygpt.errors import UsageError
 from tinygpt.tokenizers.byte import ByteTokenizer
 from tinygpt.training import dial
 

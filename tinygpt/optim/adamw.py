@@ -35,8 +35,8 @@ def adamw(
         raise ValueError("AdamW changes every row of a table in every step; model.ngram_rows needs optimizer=muon")
     parameters = [p for p in model.parameters() if p.requires_grad]
     groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        {"name": "adamw", "params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
+        {"name": "adamw", "params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
     ]
     if not 0 < lr < inf:
         raise ValueError(f"lr must be above 0 and finite, got {lr}")

@@ -212,9 +212,9 @@ def muon(
     by_adamw = {"lr": adamw_lr, "betas": tuple(betas), "eps": eps, "fused": True}
     return Muon(
         [
-            {"params": hidden, **by_muon},
-            {"params": [p for p in rest if p.dim() >= 2], "weight_decay": weight_decay, **by_adamw},
-            {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0, **by_adamw},
-            {"params": tables, "lr": table_lr, "eps": eps},
+            {"name": "muon", "params": hidden, **by_muon},
+            {"name": "adamw", "params": [p for p in rest if p.dim() >= 2], "weight_decay": weight_decay, **by_adamw},
+            {"name": "adamw", "params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0, **by_adamw},
+            {"name": "tables", "params": tables, "lr": table_lr, "eps": eps},
         ]
     )

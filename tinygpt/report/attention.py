@@ -19,6 +19,7 @@ from tinygpt.attention import Manual, Mask, SelfAttention
 from tinygpt.errors import UserError, one_line
 from tinygpt.flags import Parser
 from tinygpt.model.gpt import GPT
+from tinygpt.report import page
 
 DPI = 110
 CELL = 0.1  # inches of a cell in the PNG, as high as a line of its labels
@@ -125,12 +126,18 @@ def picture(heads: Heads, tokens: list[str], file: Path) -> None:
         figure.savefig(file, dpi=DPI)
 
 
-def page(heads: Heads, tokens: list[str], title: str, file: Path) -> None:
-    """Write the heads as one self-contained HTML file."""
+def section(heads: Heads, tokens: list[str], layers: list[int] | None = None) -> str:
+    """The heads as a part of a page.
+
+    Args:
+        heads: what to draw.
+        tokens: on both axes.
+        layers: the numbers of these layers, from 1; None: they are all.
+    """
     levels = (heads.weights * 255).round().to(torch.uint8).cpu().numpy()
     content: dict[str, Any] = {
-        "title": title,
         "tokens": tokens,
+        "layers": layers or list(range(1, len(heads.weights) + 1)),
         "shape": list(heads.weights.shape),
         "weights": base64.b64encode(levels.tobytes()).decode(),
         "allowed": base64.b64encode(heads.allowed.to(torch.uint8).cpu().numpy().tobytes()).decode(),
@@ -139,7 +146,7 @@ def page(heads: Heads, tokens: list[str], title: str, file: Path) -> None:
     }
     data = json.dumps(content).replace("<", "\\u003c")  # no token ends the script
     template = Template((Path(__file__).parent / "attention.html").read_text(encoding="utf-8"))
-    file.write_text(template.substitute(data=data), encoding="utf-8")
+    return template.substitute(data=data)
 
 
 def visible(text: str) -> str:
@@ -181,7 +188,8 @@ def main() -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     png, html = (args.out.with_name(f"{args.out.name}.{ending}") for ending in ("png", "html"))
     picture(heads, tokens, png)
-    page(heads, tokens, f"{len(tokens)} tokens, {len(heads.weights)} layers", html)
+    heading = f"<h1>Where each head looks</h1><p>{len(tokens)} tokens, {len(heads.weights)} layers</p>"
+    page.write(html, "Where each head looks", heading + section(heads, tokens))
     print(f"{png}\n{html}")
 
 

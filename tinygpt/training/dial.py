@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tinygpt.config import Config, UsageError, build
+from tinygpt.config import Config, build
 from tinygpt.data.module import TextDataModule
 from tinygpt.data.token_file import TokenFile
+from tinygpt.errors import UsageError
 from tinygpt.tokenizers import Tokenizer
 from tinygpt.training.budget import UNLIMITED, written
 from tinygpt.training.estimate import Probe
@@ -54,8 +55,9 @@ TABLES = {True: [4096, 32768, 131072, 262144], False: [65536, 262144]}  # by whe
 
 COMPILED_FROM, COMPILING = 15, 40  # minutes; seconds that it takes
 DROPPED_STEP = 1.17  # times as long a step takes with dropout
-ENDING = 4  # seconds of Hydra's start, of writing and of the sample
+ENDING = 6  # seconds of Hydra's start, of writing, of the report and of the sample
 WATCHING = 0.02  # of the time, for validations on the way
+SHOWING = 2  # seconds that samples and the report take after each
 TIMED = 3  # steps, after a first one
 
 
@@ -135,8 +137,8 @@ def choose(
             f"minutes={minutes:g} leaves no time to train, for {60 * minutes - left:.0f} s are needed besides:"
             f" {validating:.0f} of them to validate, which data.max_val_tokens=N shortens"
         )
-    between = min(int(WATCHING * left / validating), 10)
-    left -= between * validating
+    between = min(int(WATCHING * left / (validating + SHOWING)), 10)
+    left -= between * (validating + SHOWING)
 
     steps = left / step
     regular = regularisation(steps * tokens_a_step / data.train_layout.n_targets)

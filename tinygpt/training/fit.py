@@ -69,6 +69,8 @@ def fit(
             raise
     finally:
         for logger in trainer.loggers:
+            if (log_run := getattr(logger, "log_run", None)) and (run_dir / "report.html").exists():
+                log_run(run_dir)
             finish = getattr(getattr(logger, "experiment", None), "finish", None)
             if finish:  # else the next trial of a sweep goes on with this one's W&B run
                 finish()

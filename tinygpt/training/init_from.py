@@ -4,7 +4,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tinygpt import checkpoint
-from tinygpt.config import Config, UsageError
+from tinygpt.config import Config
+from tinygpt.errors import UsageError
 
 FREE = ("dropout", "gradient_checkpointing", "attention")  # the configuration's, not the checkpoint's
 

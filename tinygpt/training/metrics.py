@@ -10,14 +10,23 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from tinygpt import files
+from tinygpt import files, hardware
 from tinygpt.data.batches import Batch
 from tinygpt.training.budget import Budget
 from tinygpt.training.module import LanguageModel
 
-TRAINED = ("train_loss", "lr", "grad_norm", "tokens_seen", "epoch", "tokens_per_second", "utilisation", "train_seconds")
+TRAINED = (
+    "train_loss",
+    "grad_norm",
+    "weight_norm",
+    "tokens_seen",
+    "epoch",
+    "tokens_per_second",
+    "utilisation",
+    "peak_memory",
+    "train_seconds",
+)
 VALIDATED = ("val_loss", "val_bits_per_byte")
-COLUMNS = ("step", *TRAINED, *VALIDATED)  # of metrics.csv
 
 # What goes on with a run that is gone on with.
 STATE = (
@@ -30,7 +39,7 @@ STATE = (
     "val_bits_per_byte",
     "best_val_loss",
     "best_val_bits_per_byte",
-    "lr",
+    "rates",
     "grad_norm",
     "_losses",
     "_recorded",
@@ -38,10 +47,18 @@ STATE = (
 )
 
 
+def learning_rates(optimizer: Optimizer) -> dict[str, float]:
+    """By what they are called: `lr` the first group's, `lr_NAME` those of groups of another name."""
+    groups = [group for group in optimizer.param_groups if group["params"]]
+    others = {f"lr_{group['name']}": group["lr"] for group in groups if group["name"] != groups[0]["name"]}
+    return {"lr": groups[0]["lr"], **others}
+
+
 class Metrics(pl.Callback):
     """Counts tokens and seconds, averages the training loss, remembers the validations.
 
-    Times are training's own: neither validation nor the saving of checkpoints is in them.
+    Times are training's own: neither validation nor the saving of checkpoints is in them. Between two records nothing
+    waits for the GPU.
 
     Args:
         path: metrics.csv, a row a record. A run that is gone on with keeps the rows that its checkpoint counts.
@@ -79,8 +96,11 @@ class Metrics(pl.Callback):
         self.val_bits_per_byte: float | None = None
         self.best_val_loss: float | None = None
         self.best_val_bits_per_byte: float | None = None
-        self.lr = 0.0  # of the last step
+        self.rates: dict[str, float] = {}  # the learning rates of the last step; see `learning_rates`
         self.grad_norm: Tensor | float = 0.0  # of the last step, before clipping
+        self.weight_norm = 0.0  # at the last record
+        self.peak_memory = 0.0  # bytes, until the last record
+        self.columns: tuple[str, ...] = ()  # of metrics.csv
         self._losses: list[Tensor] = []  # of the steps since the record before
         self._recorded = (0, 0, 0.0)  # step, tokens_seen and train_seconds of the last record
         self._n_rows = 0  # of metrics.csv
@@ -101,8 +121,9 @@ class Metrics(pl.Callback):
         self.budget.seconds = state_dict["train_seconds"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.columns = ("step", *learning_rates(trainer.optimizers[0]), *TRAINED, *VALIDATED)
         rows = self.path.read_text().splitlines()[1 : 1 + self._n_rows] if self.path.exists() else []
-        files.write_text(self.path, "\n".join([",".join(COLUMNS), *rows]) + "\n")
+        files.write_text(self.path, "\n".join([",".join(self.columns), *rows]) + "\n")
         self._n_rows = len(rows)
 
     @property
@@ -130,7 +151,7 @@ class Metrics(pl.Callback):
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
     ) -> None:
-        self.lr = optimizer.param_groups[0]["lr"]
+        self.rates = learning_rates(optimizer)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
@@ -163,11 +184,13 @@ class Metrics(pl.Callback):
         self.budget.read_clock()  # after the line above, which waits for the GPU
         self.tokens_per_second = (self.tokens_seen - tokens) / (self.train_seconds - seconds)
         self._recorded = (self.step, self.tokens_seen, self.train_seconds)
-        self._tell(trainer, {name: float(getattr(self, name)) for name in TRAINED})
+        self.weight_norm = pl_module.weight_norm()
+        self.peak_memory = hardware.peak_memory(pl_module.device.type)
+        self._tell(trainer, self.rates | {name: float(getattr(self, name)) for name in TRAINED})
 
     def _tell(self, trainer: pl.Trainer, figures: dict[str, float]) -> None:
         """A row of metrics.csv, and the same for each logger."""
-        cells = (str(figures.get(column, "")) for column in COLUMNS[1:])
+        cells = (str(figures.get(column, "")) for column in self.columns[1:])
         with self.path.open("a", encoding="utf-8") as file:
             file.write(f"{self.step},{','.join(cells)}\n")
         self._n_rows += 1

@@ -15,6 +15,7 @@ from tinygpt.data.batches import Batch
 from tinygpt.errors import UserError
 from tinygpt.model.gpt import GPT
 from tinygpt.model.loss import NOT_COUNTED, next_token_loss
+from tinygpt.optim import sparse_tables
 from tinygpt.optim.schedule import Schedule
 from tinygpt.tokenizers import Tokenizer
 from tinygpt.training.budget import Budget
@@ -171,6 +172,12 @@ class LanguageModel(pl.LightningModule):
             self._complain(losses, self.grad_norm)
             optimizer.zero_grad(set_to_none=True)  # without gradients a step does nothing at all
         self._step = []
+
+    def weight_norm(self) -> float:
+        """Of all weights together, like the gradient's without the tables whose gradients are sparse."""
+        tables = {id(table) for table in sparse_tables(self.model)}
+        weights = [p.detach() for p in self.model.parameters() if id(p) not in tables]
+        return nn.utils.get_total_norm(weights).item()
 
     def _complain(self, losses: Tensor, grad_norm: Tensor) -> None:
         """Name a step whose loss or gradient is no number, and its windows; raise where the run is to stop."""

@@ -1,17 +1,14 @@
 """Going on with a run: where it stands, and what a changed setting does to it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from filelock import FileLock, Timeout
 from lightning.pytorch import Trainer
 
 from tinygpt import checkpoint
-from tinygpt.config import Config, UsageError, parts, target
-from tinygpt.errors import UserError
+from tinygpt.config import Config, flat, parts, target
+from tinygpt.errors import UsageError, UserError
 from tinygpt.optim.schedule import Schedule
 from tinygpt.training.budget import UNLIMITED
 
@@ -36,23 +33,6 @@ class Earlier(NamedTuple):
     step: int = 0
     tokenizer: Any = None
     data: dict[str, Any] | None = None
-
-
-@contextmanager
-def alone(run_dir: Path) -> Iterator[None]:
-    """Keep every other process from training in this directory.
-
-    Raises:
-        UsageError: one does already.
-    """
-    run_dir.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(run_dir / ".lock")
-    try:
-        held = lock.acquire(timeout=0)
-    except Timeout as error:
-        raise UsageError(f"another process trains in {run_dir}; wait for it, or stop it") from error
-    with held:
-        yield
 
 
 def earlier(run_dir: Path) -> Earlier:
@@ -94,7 +74,7 @@ def differences(before: Config, after: Config, schedule: Schedule, step: int) ->
     Raises:
         UsageError: a setting was changed that the model depends on.
     """
-    was, will_be = _flat(before), _flat(after)
+    was, will_be = flat(before), flat(after)
     found = []
     for key in sorted(was.keys() | will_be.keys()) if step else ():
         old: Any = was.get(key)
@@ -110,10 +90,3 @@ def differences(before: Config, after: Config, schedule: Schedule, step: int) ->
         elif step == old and step % after["eval_every"]:
             found.append(f"{key} was {old}: metrics.csv has a record and a validation at that step")
     return found
-
-
-def _flat(node: Any, name: str = "") -> dict[str, Any]:
-    """Every value by its dotted name; one that is nothing is left out."""
-    if not isinstance(node, dict):
-        return {} if node is None else {name: node}
-    return {k: v for key, item in node.items() for k, v in _flat(item, f"{name}.{key}".lstrip(".")).items()}

@@ -1,7 +1,7 @@
 """One run: check and build what a configuration names."""
 
 import sys
-from collections.abc import Collection
+from collections.abc import Sequence
 from contextlib import ExitStack
 from math import nan
 from pathlib import Path
@@ -13,14 +13,16 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 
 from tinygpt import checkpoint, files, hardware
 from tinygpt.attention import SelfAttention
-from tinygpt.config import Config, UsageError, build, check, construct, parts, target
+from tinygpt.config import Config, build, check, command_line, construct, parts, target
 from tinygpt.data.corpus import texts
 from tinygpt.data.encoding import encode
 from tinygpt.data.module import TextDataModule
 from tinygpt.data.token_file import TokenFile
+from tinygpt.errors import UsageError
+from tinygpt.sweep import JOURNAL
 from tinygpt.tokenizers import Tokenizer
 from tinygpt.tokenizers.file import write_file
-from tinygpt.training import dial
+from tinygpt.training import dial, facts
 from tinygpt.training.budget import UNLIMITED, Budget
 from tinygpt.training.checkpointing import CheckpointFiles
 from tinygpt.training.estimate import estimate, largest_batch
@@ -30,7 +32,8 @@ from tinygpt.training.interrupt import StopOnSignal
 from tinygpt.training.metrics import Metrics
 from tinygpt.training.module import LanguageModel
 from tinygpt.training.progress import Progress, quiet
-from tinygpt.training.resume import Earlier, alone, differences, earlier
+from tinygpt.training.report import Report
+from tinygpt.training.resume import Earlier, differences, earlier
 from tinygpt.training.settings import Settings, settings_of
 from tinygpt.training.summary import Summary
 
@@ -48,12 +51,12 @@ class Text(NamedTuple):
     validation: TokenFile
 
 
-def run(cfg: Config, given: Collection[str], begun: float) -> float:
+def run(cfg: Config, words: Sequence[str], begun: float) -> float:
     """Train as a configuration says, and report.
 
     Args:
         cfg: the configuration.
-        given: the keys that the user set on the command line.
+        words: of the command line, which `cfg` is made of.
         begun: when the run's minutes began, by `time.monotonic`.
 
     Returns:
@@ -74,19 +77,20 @@ def run(cfg: Config, given: Collection[str], begun: float) -> float:
         raise UsageError(f"{missing[0]} must be given: {missing[0]}=...")
     settings = settings_of(cfg)
     run_dir = Path(settings.run_dir)
+    given = [word.partition("=")[0].lstrip("+~") for word in words]
     if settings.minutes is not None:
         dial.refuse(given)
     if cfg["trainer"].get("max_steps") is None:
         cfg["trainer"]["max_steps"] = MAX_STEPS if cfg["trainer"].get("max_time") is None else UNLIMITED
     with ExitStack() as held:
         if before is not None:
-            held.enter_context(alone(run_dir))
+            held.enter_context(files.alone(run_dir))
         elif (run_dir / "config.yaml").exists():
             raise UsageError(TAKEN.format(run_dir))
         source = None
         if settings.init_from is not None and not (before and before.step):
             cfg, source = adopt(cfg, given)
-        return _run(cfg, before, source, held, begun)
+        return _run(cfg, before, source, held, begun, command_line(words))
 
 
 def _run(
@@ -95,11 +99,13 @@ def _run(
     source: checkpoint.Contents | None,
     held: ExitStack,
     begun: float,
+    command: str,
     text: Text | None = None,
 ) -> float:
     """`run`, given the run that it goes on with, the checkpoint that it starts from, and what is held until its end.
 
     Args:
+        command: as it is typed in a shell.
         text: what the corpus and the tokenizer give, where that was read already.
     """
     settings = settings_of(cfg)
@@ -136,7 +142,10 @@ def _run(
     if known is None and text is None:
         build(cfg, "tokenizer", documents=())
     attention, schedule = build(cfg, "attention"), build(cfg, "schedule")
-    own = {"callbacks.checkpoint": {"directory": str(run_dir / "checkpoints")}}
+    own = {
+        "callbacks.checkpoint": {"directory": str(run_dir / "checkpoints")},
+        "callbacks.samples": {"run_dir": str(run_dir)},
+    }
     callbacks = {name: build(cfg, name, **own.get(name, {})) for name in parts(cfg) if name.startswith("callbacks.")}
     with torch.device("meta"):  # without memory or arithmetic
         model = build(cfg, "model", vocab_size=1, attention=attention)
@@ -154,7 +163,7 @@ def _run(
     tokenizer, train, validation = text
     if settings.minutes is not None:
         chosen = dial.choose(cfg, settings.minutes, *text, device=device, precision=precision, begun=begun)
-        return _run(chosen, before, source, held, begun, text)
+        return _run(chosen, before, source, held, begun, command, text)
     torch.manual_seed(settings.seed)
     model = build(cfg, "model", vocab_size=tokenizer.vocab_size, attention=attention)
     if source is not None:
@@ -199,8 +208,13 @@ def _run(
         peak_flops=hardware.peak_flops(device, precision),
     )
     keeper = callbacks["callbacks.checkpoint"]
-    facts = {"n_parameters": model.n_parameters(), "device": device, "precision": precision}
-    summary = Summary(run_dir / "summary.json", metrics, keeper, facts)
+    kind = {"n_parameters": model.n_parameters(), "device": device, "precision": precision}
+    summary = Summary(run_dir / "summary.json", metrics, keeper, kind)
+    pruning = []
+    if (run_dir.parent / JOURNAL).exists():  # it is a trial of a search
+        from tinygpt.training.pruning import Pruning
+
+        pruning = [Pruning(run_dir, metrics)]
     stop = StopOnSignal()
 
     trainer = build(
@@ -208,7 +222,7 @@ def _run(
         "trainer",
         logger=[build(cfg, name, run_dir=str(run_dir)) for name in parts(cfg) if name.startswith("logger.")],
         # Who stops between two steps comes last of those that do something after a step.
-        callbacks=[metrics, Progress(metrics), *callbacks.values(), stop, summary],
+        callbacks=[metrics, Progress(metrics), *callbacks.values(), *pruning, stop, summary, Report(summary)],
         plugins=[CheckpointFiles(), LightningEnvironment()],  # of SLURM it would take its signals for its own
         deterministic=settings.deterministic,
         max_epochs=-1,
@@ -221,7 +235,7 @@ def _run(
     )
     if before is None:
         if not (run_dir / "config.yaml").exists():  # if it does, the claim of another run came first
-            held.enter_context(alone(run_dir))
+            held.enter_context(files.alone(run_dir))
         if (run_dir / "config.yaml").exists():
             raise UsageError(TAKEN.format(run_dir))
     else:
@@ -233,6 +247,9 @@ def _run(
     frozen = cfg | {"model": cfg["model"] | {"vocab_size": tokenizer.vocab_size}, "resume": None}
     files.write_text(run_dir / "config.yaml", yaml.safe_dump(frozen, sort_keys=False))
     write_file(run_dir / "tokenizer.json", tokenizer)
+    facts.write(run_dir / "facts.json", command, tokenizer, data, model.block_size, device)
+    for logger in trainer.loggers:
+        logger.log_hyperparams(frozen)
     print(
         f"{model.n_parameters():,} parameters, {tokenizer.vocab_size:,} tokens in the vocabulary; {device}, {precision}"
         f"\n{n_targets:,} tokens to train on, {data.val_layout.n_targets:,} to validate on; {run_dir}"

@@ -1,0 +1,150 @@
+"""The reports of a run, of runs side by side, of a sweep."""
+
+import csv
+import json
+import re
+import shutil
+import sys
+from html import unescape
+from math import log
+from pathlib import Path
+
+import pytest
+import torch
+
+import tinygpt
+from tests.conftest import TINY
+from tinygpt.errors import UserError
+from tinygpt.model.loss import next_token_loss
+from tinygpt.report import compare, run, sweep
+from tinygpt.report.page import shown
+
+
+def page(path: str) -> str:
+    """A page without Plotly's library."""
+    return re.sub(r"<script>/\*.*?</script>", "", Path(path).read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_a_runs_report_says_what_was_run_how_it_went_and_what_it_writes(command):
+    words = [*TINY, "tokenizer=byte", "callbacks.samples.prompts=['<b>&']", "callbacks.samples.max_new_tokens=8"]
+    status, _, err = command(*words)
+    assert (status, err) == (0, "")
+    html = page("run/report.html")
+    assert "completed" in html
+    (again, *others) = [unescape(text) for text in re.findall(r"<pre>(.*?)</pre>", html, re.DOTALL)]
+    assert (
+        again
+        == "python train.py " + " ".join(words[:-2]) + " 'callbacks.samples.prompts=['\"'\"'<b>&'\"'\"']' " + words[-1]
+    )
+    assert "python train.py resume=run" in others
+    summary = json.loads(Path("run/summary.json").read_text())
+    assert shown(summary["best_val_loss"]) in html
+    assert f"best, {summary['best_val_loss']:.4f}" in html
+    samples = [json.loads(line) for line in Path("run/samples.jsonl").read_text().splitlines()]
+    assert all(f"<i>&lt;b&gt;&amp;</i>{run.escape(sample['text'])}" in html for sample in samples)
+    for heading in ("How it went", "What it writes", "What surprises it", "Where each head looks", "The text"):
+        assert f"<h2>{heading}</h2>" in html
+    assert "http" not in html  # self-contained
+    with Path("run/metrics.csv").open(newline="") as file:
+        losses = [float(row["train_loss"]) for row in csv.DictReader(file) if row["train_loss"]]
+    assert run.read(Path("run")).line("train_loss").y == losses
+
+
+def test_the_passage_is_as_surprising_as_its_loss(command):
+    assert command(*TINY, "tokenizer=byte")[0] == 0
+    gpt = tinygpt.load("run")
+    ids = torch.tensor(json.loads(Path("run/facts.json").read_text())["data"]["passage"])
+    assert gpt.tokenizer.decode(ids.tolist()) == "To be, or not to"
+    with torch.no_grad():
+        loss = next_token_loss(gpt.model(ids[None, :-1]), ids[None, 1:]).item()
+    html = page("run/report.html")
+    assert f"{loss / log(2):.2f} bits a token" in html
+    bits = [float(found) for found in re.findall(r'title="([\d.]+) bits; likeliest', html)]
+    assert len(bits) == 16
+    assert sum(bits) / 16 == pytest.approx(loss / log(2), abs=0.06)  # rounded
+
+
+def test_a_run_without_a_checkpoint_or_samples_has_a_report(command):
+    assert command(*TINY)[0] == 0
+    shutil.rmtree("run/checkpoints")
+    Path("run/samples.jsonl").unlink()
+    run.build(Path("run"))
+    html = page("run/report.html")
+    assert "How it went" in html
+    assert "What surprises it" not in html
+    assert "What it writes" not in html
+
+
+def test_a_run_that_fails_has_a_report_that_says_so(command):
+    assert command(*TINY, "model=gpt2", "optimizer.lr=1e30", "trainer.gradient_clip_val=0.0", "eval_every=1")[0] == 1
+    assert 'class="status failed"' in page("run/report.html")
+
+
+def test_a_report_that_cannot_be_written_does_not_fail_the_run(command, monkeypatch: pytest.MonkeyPatch):
+    def refuse(path: Path) -> Path:
+        raise ValueError("no ink")
+
+    monkeypatch.setattr(run, "build", refuse)
+    status, _, err = command(*TINY)
+    assert (status, set(err.splitlines())) == (0, {"train.py: the report could not be written: no ink"})
+
+
+def test_runs_are_compared_by_where_they_differ(
+    command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    for seed, layers in ((1, 1), (2, 2)):
+        assert command(*TINY, f"seed={seed}", f"model.n_layer={layers}", f"run_dir=run{seed}")[0] == 0
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["compare", "run1", "run2", "--out", "both.html"])
+    compare.main()
+    assert capsys.readouterr().out == "both.html\n"
+    assert compare.differing([run.read(Path(f"run{i}")) for i in (1, 2)]) == {"model.n_layer": [1, 2], "seed": [1, 2]}
+    html = page("both.html")
+    losses = [json.loads(Path(f"run{i}/summary.json").read_text())["best_val_loss"] for i in (1, 2)]
+    assert f'<td class="number best">{shown(min(losses))}</td>' in html
+    assert f'<td class="number">{shown(max(losses))}</td>' in html
+    assert "http" not in html
+
+
+def test_a_sweeps_report_has_every_trial_the_best_one_first(command):
+    for number, lr in enumerate((0.001, 0.01, 0.03)):
+        assert command(*TINY, f"optimizer.lr={lr}", f"run_dir=sweep/{number}")[0] == 0
+    Path("sweep/3").mkdir()  # a trial that failed
+    sweep.build(Path("sweep"))
+    html = page("sweep/sweep.html")
+    reached = [json.loads(Path(f"sweep/{i}/summary.json").read_text())["best_val_bits_per_byte"] for i in range(3)]
+    order = sorted(range(3), key=reached.__getitem__)
+    assert [int(n) for n in re.findall(r'<a href="(\d)/report.html">', html)] == order
+    lr = (0.001, 0.01, 0.03)[order[0]]
+    words = " ".join(word for word in TINY if not word.startswith("run_dir"))
+    assert f"<pre>python train.py {words} optimizer.lr={lr}</pre>" in html
+    assert f"The best: trial {order[0]}, {reached[order[0]]:.4f} bits per byte" in html
+    assert "3 of 4 trials have a result" in html
+    assert "having failed before the first step: 3." in html
+    assert "optimizer.lr</h3>" in html
+    assert "http" not in html
+
+
+@pytest.mark.parametrize("build", [run.build, sweep.build, lambda path: compare.build([path], path / "x.html")])
+def test_a_directory_that_is_none_is_named(build):
+    Path("empty").mkdir()
+    with pytest.raises(UserError, match="empty is not the directory of a"):
+        build(Path("empty"))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (3, "3"),
+        (1234567, "1,234,567"),
+        (1.23456, "1.235"),
+        (0.0001234, "0.0001234"),
+        (12345.6, "12,346"),
+        (True, "True"),
+        ("a", "a"),
+        (2.0, "2"),
+    ],
+)
+def test_numbers_are_shown_as_a_reader_wants_them(value, text: str):
+    assert shown(value) == text

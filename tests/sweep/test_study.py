@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.distributions import FloatDistribution, IntDistribution
+
+from tinygpt.errors import UsageError
+from tinygpt.sweep.study import LEVELS, STARTUP, WARMUP, Search, Watched
+
+SPACE = {"a": FloatDistribution(-1.0, 1.0), "b": IntDistribution(1, 4)}
+SWEEP = Path("sweep")
+
+
+def search(**changes) -> Search:
+    return Search(SWEEP, **{"space": SPACE, "fixed": ["seed=1"], "seed": 1} | changes)
+
+
+def value(settings: dict) -> float:
+    return (settings["a"] - 0.3) ** 2 + settings["b"]
+
+
+def test_a_search_comes_near_the_minimum():
+    s = search()
+    for _ in range(40):
+        (request,) = s.ask(1)
+        s.tell(request.number, value(request.settings))
+    best = s.study.best_trial
+    assert best.params["b"] == 1
+    assert abs(best.params["a"] - 0.3) < 0.2
+    assert len(s.finished()) == 40
+
+
+def test_trials_that_were_not_finished_come_first_when_a_search_goes_on():
+    first = search()
+    done, killed = first.ask(2)
+    first.tell(done.number, 1.0)
+    again = search()  # as of another process
+    requests = again.ask(2)
+    assert requests[0] == killed
+    assert requests[1].number == 2
+    assert requests[1].settings not in (done.settings, killed.settings)  # nor does it draw the same again
+    assert [trial.number for trial in again.finished()] == [0]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"fixed": ["seed=2"]}, {"space": {"a": SPACE["a"]}}, {"space": SPACE | {"b": IntDistribution(1, 5)}}]
+)
+def test_another_search_does_not_take_the_directory(changes: dict):
+    search()
+    with pytest.raises(UsageError, match="run_dir=sweep holds another sweep, of seed=1 and a, b; name another"):
+        search(**changes)
+
+
+def test_a_trial_below_the_median_is_pruned_and_counts_as_finished():
+    s = search()
+    for number in range(STARTUP):
+        s.ask(1)
+        watched = Watched(SWEEP / str(number))
+        assert not any(watched.hopeless(level / LEVELS, 1.0) for level in range(LEVELS))
+        s.tell(number, 1.0)
+    s.ask(2)
+    worse, better = Watched(SWEEP / str(STARTUP)), Watched(SWEEP / str(STARTUP + 1))
+    hopeless = [worse.hopeless((level + 0.5) / LEVELS, 2.0) for level in range(WARMUP + 1)]
+    assert hopeless == [False] * WARMUP + [True]
+    assert not any(better.hopeless(level / LEVELS, 0.5) for level in range(LEVELS))
+    pruned = s.tell(STARTUP, 5.0)
+    assert (pruned.state, pruned.value) == (optuna.trial.TrialState.PRUNED, 2.0)
+    assert s.tell(STARTUP + 1, 0.5).state == optuna.trial.TrialState.COMPLETE
+    assert len(s.finished()) == STARTUP + 2
+
+
+def test_the_end_of_a_run_is_not_pruned():
+    s = search()
+    s.ask(1)
+    assert not Watched(SWEEP / "0").hopeless(1.0, 9.0)
+    assert s.study.trials[0].intermediate_values == {}

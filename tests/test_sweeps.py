@@ -1,0 +1,171 @@
+"""`python train.py -m`: grids and searches, as a user starts, kills and goes on with them."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import hydra
+import optuna
+import pytest
+import yaml
+from omegaconf import OmegaConf
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+import train
+from tests.conftest import TINY
+from tinygpt.sweep import JOURNAL
+
+ROOT = Path(__file__).parents[1]
+SEARCH = [*(word for word in TINY if not word.startswith("model.n_embd")), "-m", "sweep=optuna", "run_dir=sweep"]
+SPACE = ["model.n_embd=choice(8,16)", "optimizer.lr=interval(0.001,0.1)", "optimizer.weight_decay=0.1"]
+SPACE += ["model.dropout=0.0", "model.n_layer=1"]
+
+
+def type_(*words: str, **environment: str) -> subprocess.CompletedProcess:
+    """train.py in a process of its own, for the output of its trials' processes."""
+    command = [sys.executable, ROOT / "train.py", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
+
+
+def summary(run: str) -> dict:
+    return json.loads(Path(run, "summary.json").read_text())
+
+
+def study() -> optuna.Study:
+    return optuna.load_study(study_name=None, storage=JournalStorage(JournalFileBackend(f"sweep/{JOURNAL}")))
+
+
+def test_a_grid_goes_on_where_it_was_killed(book):
+    words = [*TINY, "-m", "seed=1,2", "run_dir=sweep"]
+    process = subprocess.Popen([sys.executable, ROOT / "train.py", *words], stdout=subprocess.PIPE)
+    while not Path("sweep/1/config.yaml").exists():
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()  # to the end of its last trial's output: that has stopped too
+    first = Path("sweep/0/checkpoints/last.ckpt").stat().st_mtime
+    result = type_(*words)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert summary("sweep/1")["status"] == "completed"
+    assert summary("sweep/1")["step"] == 6
+    assert Path("sweep/0/checkpoints/last.ckpt").stat().st_mtime == first
+    assert "sweep/sweep.html" in result.stdout
+
+
+def test_a_sweep_that_is_told_to_stop_saves_its_trial_and_stops(book):
+    words = [*TINY, "-m", "seed=1,2", "run_dir=sweep", "trainer.max_steps=100000", "eval_every=100000"]
+    process = subprocess.Popen([sys.executable, ROOT / "train.py", *words], stderr=subprocess.PIPE, text=True)
+    while not Path("sweep/0/summary.json").exists():
+        time.sleep(0.05)
+    process.terminate()
+    _, err = process.communicate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "to go on from it: python train.py resume=sweep/0" in err
+    assert summary("sweep/0")["status"] == "interrupted"
+    assert [path.name for path in Path("sweep").iterdir() if path.is_dir()] == ["0"]
+
+
+def test_a_search_trains_reports_and_goes_on_by_the_same_command(book):
+    words = [*SEARCH, *SPACE, "sweep.n_trials=2"]
+    result = type_(*words)
+    assert (result.returncode, result.stderr) == (0, "")
+    reached = [summary(f"sweep/{i}")["best_val_bits_per_byte"] for i in range(2)]
+    assert [trial.value for trial in study().trials] == pytest.approx(reached)
+    assert f"best of 2: trial {reached.index(min(reached))}, {min(reached):.4f}" in result.stdout
+    for i, trial in enumerate(study().trials):
+        cfg = yaml.safe_load(Path(f"sweep/{i}/config.yaml").read_text())
+        assert trial.params == {"model.n_embd": str(cfg["model"]["n_embd"]), "optimizer.lr": cfg["optimizer"]["lr"]}
+        assert "sweep" not in cfg
+
+    result = type_(*words)
+    assert (result.returncode, len(study().trials)) == (0, 2)  # nothing is left to do
+    result = type_(*words, "sweep.n_trials=3")
+    assert result.returncode == 0
+    assert len(study().trials) == 3
+    assert [summary(f"sweep/{i}")["best_val_bits_per_byte"] for i in range(2)] == reached
+    result = type_(*words, "model.n_head=1")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "run_dir=sweep holds another sweep" in result.stderr
+
+
+def test_a_trial_that_fails_or_is_killed_counts_as_bad_and_the_search_goes_on(book):
+    words = [*SEARCH, "model.n_head=choice(2,5)", "model.n_embd=16", *SPACE[1:], "sweep.n_trials=4", "sweep.seed=2"]
+    result = type_(*words)
+    heads = [trial.params["model.n_head"] for trial in study().trials]
+    assert {"2", "5"} == set(heads)
+    assert [trial.value == 1e3 for trial in study().trials] == [head == "5" for head in heads]
+    assert result.returncode == 2
+    assert "n_embd=16, n_head=5" in result.stderr
+    assert "failed; best of" in result.stdout
+    assert (
+        "Without a result" in Path("sweep/sweep.html").read_text() or "4 trials" in Path("sweep/sweep.html").read_text()
+    )
+
+
+def test_a_search_whose_trial_is_killed_goes_on(book):
+    words = [*SEARCH, *SPACE, "sweep.n_trials=2", "trainer.max_steps=100000", "trainer.max_time=00:00:00:03"]
+    process = subprocess.Popen([sys.executable, ROOT / "train.py", *words], stderr=subprocess.PIPE, text=True)
+    while not Path("sweep/0/summary.json").exists():
+        time.sleep(0.05)
+    children = subprocess.run(["pgrep", "-P", str(process.pid), "-f", "spawn_main"], capture_output=True, text=True)
+    os.kill(int(children.stdout.split()[0]), signal.SIGKILL)
+    _, err = process.communicate()
+    assert process.returncode == 1
+    assert "the trial sweep/0 was killed by SIGKILL; it counts as one that diverged" in err
+    assert [trial.value == 1e3 for trial in study().trials] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sweep.metric=accuracy"], "sweep.metric must be one of best_val_bits_per_byte, best_val_loss, "),
+        (["sweep.n_trials=0"], "sweep.n_trials must be a number of at least 1, got 0"),
+        (["sweep=grid"], "there is no sweep=grid; sweep is one of: optuna"),
+        (["sweep.ntrials=3"], "there is no key sweep.ntrials; did you mean n_trials?"),
+        (["optimizer.lr=interval(3,1)"], "optimizer.lr=interval(3,1): "),
+        (["optimizer.lr=tag(log,interval(0,1))"], "optimizer.lr=tag(log,interval(0,1)): "),
+        (
+            ["optimizer.lr=glob(*)"],
+            "optimizer.lr=glob(*) cannot be searched; a choice(...), a range(...) or an",
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_mistake_in_a_search_is_one_line(command, words: list[str], message: str):
+    status, _, err = command(*SEARCH, *words)
+    assert (status, err.count("\n")) == (2, 1), err
+    assert message in err
+
+
+def test_the_sweep_file_of_wandb_composes():
+    sweep = yaml.safe_load((ROOT / "conf/wandb_sweep.yaml").read_text())
+    chosen = {
+        key: (kind["values"][0] if "values" in kind else kind["min"]) for key, kind in sweep["parameters"].items()
+    }
+    arguments = {
+        "${env}": [],
+        "${program}": [sweep["program"]],
+        "${args_no_hyphens}": [f"{key}={value}" for key, value in chosen.items()],
+    }
+    words = [word for part in sweep["command"] for word in arguments.get(part, [part])]
+    assert words[:2] == ["python", "train.py"]
+    with hydra.initialize_config_dir(str(train.CONF), version_base=None):
+        cfg = hydra.compose("train", words[2:])
+    assert {key: OmegaConf.select(cfg, key) for key in chosen} == chosen
+    assert "wandb" in cfg.logger
+
+
+def test_the_best_command_that_a_report_shows_composes(book):
+    assert type_(*SEARCH, *SPACE, "sweep.n_trials=1").returncode == 0
+    (best,) = re.findall(r"<pre>(python train.py .*?)</pre>", Path("sweep/sweep.html").read_text())
+    words = shlex.split(best)[2:]
+    with hydra.initialize_config_dir(str(train.CONF), version_base=None):
+        cfg = hydra.compose("train", words)
+    assert cfg.optimizer.lr == study().best_trial.params["optimizer.lr"]
+    assert not cfg.run_dir.startswith("sweep")

@@ -1,0 +1,65 @@
+"""Weights & Biases, with or without an account."""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import wandb
+from lightning.pytorch.loggers import WandbLogger
+
+from tinygpt import files
+
+
+class Wandb(WandbLogger):
+    """A run of Weights & Biases; offline by itself where no key is known, and then it says how to send the run later.
+
+    Its id is kept in the run's directory, so that a run that is gone on with stays one there.
+
+    Args:
+        run_dir: the run's directory, where an offline run is kept.
+        project: the project that the run belongs to.
+        name: the run's name; None: its directory's.
+        group: what shows it together with others; None: `WANDB_RUN_GROUP`, which is a sweep's directory.
+        log_checkpoints: send the best checkpoint and the tokenizer too, when the run ends.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_dir: str,
+        project: str = "tinygpt",
+        name: str | None = None,
+        group: str | None = None,
+        log_checkpoints: bool = False,
+    ) -> None:
+        offline = os.environ.get("WANDB_MODE") == "offline" or not wandb.login(prompt=False)
+        if offline:
+            print(f"wandb: the run is kept offline; to send it later: wandb sync {run_dir}/wandb/offline-run-*")
+        self.log_checkpoints = log_checkpoints
+        kept = Path(run_dir) / "wandb" / "run_id"
+        if not kept.exists():  # an agent of a W&B sweep says the run's id
+            files.write_text(kept, os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4))
+        super().__init__(
+            project=project,
+            name=name or Path(run_dir).name,
+            id=kept.read_text(),
+            save_dir=run_dir,
+            offline=offline,
+            mode="offline" if offline else None,  # `offline` alone comes too late: the login has started the client
+            group=group,
+        )
+
+    def log_samples(self, samples: list[dict[str, Any]], step: int) -> None:
+        """What prompts were continued with, as a table."""
+        self.log_table("samples", columns=[*samples[0]], data=[[*sample.values()] for sample in samples], step=step)
+
+    def log_run(self, run_dir: Path) -> None:
+        """The report, and the checkpoint where that is wanted."""
+        self.experiment.log({"report": wandb.Html(str(run_dir / "report.html"))})
+        best = run_dir / "checkpoints" / "best.ckpt"
+        if self.log_checkpoints and best.exists():
+            artifact = wandb.Artifact(f"checkpoint-{self.experiment.id}", type="model")
+            artifact.add_file(str(best))
+            artifact.add_file(str(run_dir / "tokenizer.json"))
+            self.experiment.log_artifact(artifact)
