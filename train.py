@@ -35,7 +35,8 @@ from tinygpt.sweep.isolation import DiedError, isolated
 CONF = Path(__file__).resolve().parent / "conf"
 DIVERGED = 1e3  # bits per byte that a sweep is told of a run without a finite result: a sampler needs a number
 
-SHOW_TRACEBACKS = os.environ.get("HYDRA_FULL_ERROR") == "1"
+# What was asked for, also of the processes of a sweep's trials, which find the line below done already.
+SHOW_TRACEBACKS = os.environ.setdefault("TINYGPT_TRACEBACKS", os.environ.get("HYDRA_FULL_ERROR", "0")) == "1"
 os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets exceptions through, for `complain` to word
 
 

@@ -4,6 +4,7 @@ Hydra takes plugins from a package of this name alone. The search itself is `tin
 """
 
 import json
+import sys
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -141,4 +142,7 @@ class SweepReport(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002 - Hydra's
         from tinygpt.report.sweep import build
 
-        print(build(Path(config.hydra.sweep.dir)))
+        try:
+            print(build(Path(config.hydra.sweep.dir)))
+        except Exception as error:  # of which Hydra would say nothing
+            print(f"train.py: the sweep's report could not be written: {one_line(error)}", file=sys.stderr)

@@ -1,10 +1,11 @@
 """Writing files so that at every instant a whole one exists."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
@@ -46,6 +47,15 @@ def write_text(path: Path, text: str) -> None:
     """Write a text as `whole` does."""
     with whole(path) as file:
         file.write(text.encode())
+
+
+def read_json_lines(path: Path) -> list[Any]:
+    """The values of a file of JSON lines; none where there is no such file."""
+    if not path.exists():
+        return []
+    # Not by splitlines, to which characters that JSON leaves as they are end a line.
+    with path.open(encoding="utf-8", newline="\n") as file:
+        return [json.loads(line) for line in file]
 
 
 @contextmanager

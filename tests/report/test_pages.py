@@ -119,7 +119,7 @@ def test_a_sweeps_report_has_every_trial_the_best_one_first(command):
     words = " ".join(word for word in TINY if not word.startswith("run_dir"))
     assert f"<pre>python train.py {words} optimizer.lr={lr}</pre>" in html
     assert f"The best: trial {order[0]}, {reached[order[0]]:.4f} bits per byte" in html
-    assert "3 of 4 trials have a result" in html
+    assert "3 of 4 trials have a result, 0 were pruned" in html
     assert "having failed before the first step: 3." in html
     assert "optimizer.lr</h3>" in html
     assert "http" not in html

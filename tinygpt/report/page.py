@@ -102,7 +102,7 @@ def figure(title: str, content: Any, height: int = 280, wide: bool = False) -> s
     content.update_layout(
         template="none",
         height=height,
-        margin={"l": 55, "r": 15, "t": 10, "b": 45},
+        margin={"l": 55, "r": 15, "t": content.layout.margin.t or 10, "b": 45},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": GREY, "size": 12, "family": "system-ui, sans-serif"},
@@ -112,7 +112,7 @@ def figure(title: str, content: Any, height: int = 280, wide: bool = False) -> s
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
         title=None,
     )
-    content.update_xaxes(gridcolor=GRID, zeroline=False, linecolor=GRID, automargin=True)
+    content.update_xaxes(gridcolor=GRID, zeroline=False, linecolor=GRID, automargin=True, exponentformat="power")
     content.update_yaxes(gridcolor=GRID, zeroline=False, linecolor=GRID, automargin=True)
     html = content.to_html(
         full_html=False, include_plotlyjs=False, config={"displayModeBar": False, "responsive": True}
@@ -120,9 +120,7 @@ def figure(title: str, content: Any, height: int = 280, wide: bool = False) -> s
     return f'<div class="chart{" wide" if wide else ""}"><h3>{escape(title)}</h3>{html}</div>'
 
 
-def chart(
-    title: str, lines: Sequence[Line], x: str, y: str, *, log_x: bool = False, log_y: bool = False, wide: bool = False
-) -> str:
+def chart(title: str, lines: Sequence[Line], x: str, y: str, *, log_x: bool = False, wide: bool = False) -> str:
     """Lines over one axis.
 
     Args:
@@ -140,6 +138,7 @@ def chart(
             Scatter(x=line.x, y=line.y, name=line.name, mode=line.mode, text=line.labels or None, hovertemplate=told)
         )
     content.update_xaxes(title=x, type="log" if log_x else "-")
-    content.update_yaxes(title=y, exponentformat="power")
+    highest = max((value for line in lines for value in line.y), default=0)
+    content.update_yaxes(title=y, tickformat="," if highest >= 1000 else "")
     content.update_layout(showlegend=len(lines) > 1)
     return figure(title, content, height=380 if wide else 280, wide=wide)

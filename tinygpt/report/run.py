@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 import yaml
 
+from tinygpt import files
 from tinygpt.config import flat, typed
 from tinygpt.errors import UserError, one_line
 from tinygpt.flags import Parser
@@ -83,8 +84,7 @@ def read(path: Path) -> Run:
                 x, y = records.setdefault(column, ([], []))
                 x.append(int(row["step"]))
                 y.append(float(value))
-    lines = (path / "samples.jsonl").read_text("utf-8").splitlines() if (path / "samples.jsonl").exists() else []
-    return Run(path, summary, facts, config, records, [json.loads(line) for line in lines])
+    return Run(path, summary, facts, config, records, files.read_json_lines(path / "samples.jsonl"))
 
 
 def build(run_dir: Path) -> Path:

@@ -9,6 +9,8 @@ import shlex
 import sys
 import warnings
 from collections.abc import Sequence
+from html import escape
+from math import log10
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ from tinygpt.config import command_line
 from tinygpt.errors import UserError, one_line
 from tinygpt.flags import Parser
 from tinygpt.report.compare import differing
-from tinygpt.report.page import Cell, Line, chart, code, figure, section, table, write
+from tinygpt.report.page import COLORS, GREY, Cell, Line, chart, code, figure, section, table, write
 from tinygpt.report.run import Run, read
+from tinygpt.sweep import JOURNAL
 
 HTML = "sweep.html"
 VALUE = "bits per byte"
@@ -40,10 +43,12 @@ def build(directory: Path) -> Path:
             broken.append(str(name))
     if not runs:
         raise UserError(f"{directory} is not the directory of a sweep of which a trial has begun to train")
-    runs.sort(key=lambda run: (_value(run) is None, _value(run)))
+    pruned = _pruned(directory)
+    runs.sort(key=lambda run: (run.name in pruned, _value(run) is None, _value(run)))
     settings = differing(runs)
-    done = [run for run in runs if _value(run) is not None]
-    body = f"<h1>{directory.resolve().name}</h1><p>{len(done)} of {len(names)} trials have a result.</p>"
+    done = [run for run in runs if run.name not in pruned and _value(run) is not None]
+    told = f"{len(done)} of {len(names)} trials have a result, {len(pruned)} were pruned."
+    body = f"<h1>{escape(directory.resolve().name)}</h1><p>{told}</p>"
     if done:
         body += section(
             f"The best: trial {done[0].name}, {_value(done[0]):.4f} bits per byte",
@@ -53,8 +58,8 @@ def build(directory: Path) -> Path:
     rows = [
         (
             Cell(f'<a href="{run.name}/report.html">{run.name}</a>'),
-            run.summary["status"],
-            Cell("" if _value(run) is None else f"{_value(run):.4f}", "number best" if run is runs[0] else "number"),
+            "pruned" if run.name in pruned else run.summary["status"],
+            Cell("" if _value(run) is None else f"{_value(run):.4f}", "number best" if [run] == done[:1] else "number"),
             run.summary["step"],
             round(run.summary["train_seconds"]),
             run.summary["n_parameters"],
@@ -82,34 +87,89 @@ def command(run: Run) -> str:
     return command_line([word for word in words[2:] if not word.startswith(own)])
 
 
+def _pruned(directory: Path) -> set[str]:
+    """The names of a search's trials that were given up before their end."""
+    if not (directory / JOURNAL).exists():
+        return set()
+    from optuna.trial import TrialState
+
+    from tinygpt.sweep.study import load
+
+    return {str(trial.number) for trial in load(directory).get_trials(states=[TrialState.PRUNED])}
+
+
 def _value(run: Run) -> float | None:
     return run.summary["best_val_bits_per_byte"] if run.summary["status"] == "completed" else None
 
 
 def _charts(runs: Sequence[Run], settings: dict[str, list[Any]]) -> str:
-    import optuna
-    from optuna.visualization import plot_parallel_coordinate, plot_param_importances
+    from plotly.graph_objects import Bar, Figure
 
     values = [_value(run) or 0.0 for run in runs]
-    spaces = {key: _distribution(found) for key, found in settings.items()}
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study()
-    for i, value in enumerate(values):
-        parameters = {key: _plain(found[i]) for key, found in settings.items()}
-        study.add_trial(optuna.create_trial(params=parameters, distributions=spaces, value=value))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Optuna's, that some of it is experimental
-        lines = plot_parallel_coordinate(study, target=lambda trial: trial.value or 0.0, target_name=VALUE)
-        charts = [figure("All at once: the darker, the better", lines, height=420, wide=True)]
-        if len(runs) >= ENOUGH:
-            evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-            bars = plot_param_importances(study, evaluator=evaluator)
-            charts.append(figure("How much each mattered", bars, height=120 + 40 * len(settings), wide=True))
+    parallel = figure("All at once: the more orange, the better", _parallel(values, settings), height=420)
+    charts = [f'<div class="wide scroll">{parallel}</div>']
+    if len(runs) >= ENOUGH:
+        shares = _importance(values, settings)
+        bars = Figure(Bar(x=[*shares.values()][::-1], y=[*shares][::-1], orientation="h", hoverinfo="x"))
+        charts.append(figure("How much each mattered, of all together", bars, height=90 + 35 * len(shares), wide=True))
     names = [f"trial {run.name}" for run in runs]
     for key, found in settings.items():
-        points = Line(key, [_plain(value) for value in found], values, "markers", names)
-        charts.append(chart(key, [points], "", VALUE, log_x=getattr(spaces[key], "log", False)))
+        points = Line(key, [*map(_plain, found)], values, "markers", names)
+        charts.append(chart(key, [points], "", VALUE, log_x=_is_log(found)))
     return section("What each setting did", f'<div class="charts">{"".join(charts)}</div>')
+
+
+def _parallel(values: Sequence[float], settings: dict[str, list[Any]]) -> Any:
+    """Each trial as a line through its settings and what it reached."""
+    from plotly.graph_objects import Figure, Parcoords
+
+    dimensions: list[dict[str, Any]] = [{"label": VALUE, "values": values}]
+    for key, found in settings.items():
+        plain = [*map(_plain, found)]
+        axis: dict[str, Any] = {"label": key.rpartition(".")[2], "values": plain}
+        if _is_log(found):
+            ticks = sorted(
+                {min(plain), max(plain), *(10.0**n for n in range(-9, 9) if min(plain) < 10.0**n < max(plain))}
+            )
+            axis |= {"values": [*map(log10, plain)], "tickvals": [*map(log10, ticks)]}
+            axis["ticktext"] = [f"{tick:.2g}" for tick in ticks]
+        elif any(isinstance(value, str) for value in plain):
+            kinds = sorted(set(map(str, plain)))
+            places = [kinds.index(str(value)) for value in plain]
+            axis |= {"values": places, "tickvals": [*range(len(kinds))], "ticktext": kinds}
+        dimensions.append(axis)
+    line = {"color": values, "colorscale": [[0, COLORS[1]], [1, GREY]], "showscale": True}
+    unseen = {"color": "rgba(0,0,0,0)"}  # a range beside the ticks is too much
+    lines = Parcoords(line=line, dimensions=dimensions, tickfont={"color": GREY}, rangefont=unseen)
+    return Figure(lines, layout={"margin": {"t": 40}})  # for the axes' names, which stand above them
+
+
+def _importance(values: Sequence[float], settings: dict[str, list[Any]]) -> dict[str, float]:
+    """The share that each setting has in what is good, the largest first.
+
+    Source: Watanabe et al., PED-ANOVA, 2023, as Optuna has it.
+    """
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study()
+    spaces = {key: _distribution(found) for key, found in settings.items()}
+    for i, value in enumerate(values):
+        parameters = {
+            key: str(found[i]) if isinstance(spaces[key], optuna.distributions.CategoricalDistribution) else found[i]
+            for key, found in settings.items()
+        }
+        study.add_trial(optuna.create_trial(params=parameters, distributions=spaces, value=value))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Optuna's, that it is experimental
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        return optuna.importance.get_param_importances(study, evaluator=evaluator)
+
+
+def _is_log(values: Sequence[Any]) -> bool:
+    """Whether a logarithmic axis suits them."""
+    numbers = [*map(_plain, values)]
+    return not any(isinstance(v, str) for v in numbers) and min(numbers) > 0 and max(numbers) >= WIDE * min(numbers)
 
 
 def _plain(value: Any) -> Any:
@@ -119,11 +179,10 @@ def _plain(value: Any) -> Any:
 def _distribution(values: Sequence[Any]) -> Any:
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-    plain = [_plain(value) for value in values]
+    plain = [*map(_plain, values)]
     if any(isinstance(value, str) for value in plain):
-        return CategoricalDistribution(sorted(set(map(str, values))))
-    low, high = min(plain), max(plain)
-    return FloatDistribution(low, high, log=low > 0 and high / low >= WIDE)
+        return CategoricalDistribution(sorted(set(map(str, plain))))
+    return FloatDistribution(min(plain), max(plain), log=_is_log(values))
 
 
 def main() -> None:

@@ -81,6 +81,11 @@ class Search:
         return self.study.get_trials(states=[TrialState.COMPLETE, TrialState.PRUNED])
 
 
+def load(directory: Path, **settings: Any) -> optuna.Study:
+    """The study of a directory; the settings are those of `optuna.load_study`."""
+    return optuna.load_study(study_name=NAME, storage=_storage(directory), **settings)
+
+
 def _storage(directory: Path) -> JournalStorage:
     return JournalStorage(JournalFileBackend(str(directory / JOURNAL)))
 
@@ -95,7 +100,7 @@ class Watched:
     def __init__(self, run_dir: Path) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=WARMUP, n_min_trials=3)
-        study = optuna.load_study(study_name=NAME, storage=_storage(run_dir.parent), pruner=pruner)
+        study = load(run_dir.parent, pruner=pruner)
         (trial_id,) = (trial._trial_id for trial in study.get_trials() if trial.number == int(run_dir.name))
         self.trial = Trial(study, trial_id)
         self._level = -1

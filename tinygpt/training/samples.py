@@ -64,10 +64,9 @@ class Samples(pl.Callback):
                     for sample in continued
                 ]
         # Of a run that is gone on with, those of later steps are of what was lost.
-        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
-        lines = [line for line in lines if json.loads(line)["step"] < step]
-        lines += [json.dumps(sample, ensure_ascii=False) for sample in samples]
-        files.write_text(self.path, "\n".join(lines) + "\n")
+        kept = [sample for sample in files.read_json_lines(self.path) if sample["step"] < step]
+        lines = (json.dumps(sample, ensure_ascii=False) + "\n" for sample in [*kept, *samples])
+        files.write_text(self.path, "".join(lines))
         for logger in trainer.loggers:
             if log_samples := getattr(logger, "log_samples", None):
                 log_samples(samples, step)
