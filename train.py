@@ -16,7 +16,7 @@ import traceback
 from errno import EDQUOT, ENOSPC
 from math import isfinite
 from pathlib import Path
-from signal import SIGINT
+from signal import SIGINT, Signals
 from typing import Any
 
 import hydra
@@ -30,9 +30,10 @@ from omegaconf.errors import OmegaConfBaseException
 
 from tinygpt.config import command_line, typed, unknown_key
 from tinygpt.errors import UsageError, UserError, one_line
-from tinygpt.sweep.isolation import DiedError, isolated
+from tinygpt.sweep.isolation import isolated, line_from_parent
 
 CONF = Path(__file__).resolve().parent / "conf"
+TRIAL = "--trial"  # what a sweep calls this file with, for one of its runs
 DIVERGED = 1e3  # bits per byte that a sweep is told of a run without a finite result: a sampler needs a number
 
 # What was asked for, also of the processes of a sweep's trials, which find the line below done already.
@@ -120,35 +121,44 @@ def resumed_from(words: list[str]) -> Path | None:
 @hydra.main(config_path=str(CONF), config_name="train", version_base=None)
 def job(cfg: DictConfig) -> float:
     """What Hydra calls, once or for each trial of a sweep."""
-    hydra_cfg = HydraConfig.get()
-    if hydra_cfg.mode != RunMode.MULTIRUN:
-        result, status = attempt(cfg, sys.argv[1:])
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        result, status = trial(cfg)
     else:
-        cfg.run_dir = os.path.relpath(hydra_cfg.runtime.output_dir)
-        words = list(hydra_cfg.overrides.task)
-        print(f"\n{cfg.run_dir}: {shlex.join(words)}", flush=True)
-        try:
-            result, status = isolated(trial, cfg, words, hydra_cfg.sweep.dir)
-        except DiedError as error:
-            print(f"train.py: the trial {cfg.run_dir} was {error}; it counts as one that diverged", file=sys.stderr)
-            result, status = DIVERGED, 1
+        result, status = attempt(cfg, sys.argv[1:])
     STATUSES.append(status)
     return result
 
 
-def trial(cfg: DictConfig, words: list[str], sweep_dir: str) -> tuple[float, int]:
-    """One run of a sweep, in a process of its own; one that was begun before goes on, one that is over stays so."""
+def trial(cfg: DictConfig) -> tuple[float, int]:
+    """A run of a sweep, in a process of its own: what it reached, and its exit status."""
+    hydra_cfg = HydraConfig.get()
+    cfg.run_dir = os.path.relpath(hydra_cfg.runtime.output_dir)
+    words = list(hydra_cfg.overrides.task)
+    print(f"\n{cfg.run_dir}: {shlex.join(words)}", flush=True)
+    asked = {"cfg": OmegaConf.to_container(cfg, resolve=True), "words": words, "sweep_dir": hydra_cfg.sweep.dir}
+    status = isolated([sys.executable, str(CONF.parent / "train.py"), TRIAL], json.dumps(asked))
+    if status < 0:
+        number, status = Signals(-status).name, 1
+        print(f"train.py: the trial {cfg.run_dir} was killed by {number}; it counts as diverged", file=sys.stderr)
+    summary = Path(cfg.run_dir) / "summary.json"
+    reached = json.loads(summary.read_text())["best_val_bits_per_byte"] if status == 0 and summary.exists() else None
+    return DIVERGED if reached is None else reached, status
+
+
+def attempt_trial(cfg: dict[str, Any], words: list[str], sweep_dir: str) -> int:
+    """The run that a sweep asks this process for; one that was begun before goes on, one that is over stays so."""
+    sys.argv[1:] = words  # which mistakes are explained by
     os.environ.setdefault("WANDB_RUN_GROUP", Path(sweep_dir).resolve().name)
-    run_dir = Path(cfg.run_dir)
+    run_dir = Path(cfg["run_dir"])
     config, facts, summary = (run_dir / name for name in ("config.yaml", "facts.json", "summary.json"))
     same = not facts.exists() or json.loads(facts.read_text())["commands"][0] == command_line(words)
+    node = OmegaConf.create(cfg)
     if config.exists() and same:
-        reached: dict[str, Any] = json.loads(summary.read_text()) if summary.exists() else {"status": None}
-        if reached["status"] == "completed":
-            return float(reached["best_val_bits_per_byte"]), 0
-        cfg = compose("config", [typed("resume", str(run_dir))], run_dir)
-        cfg.run_dir = str(run_dir)
-    return attempt(cfg, words)  # which tells where the directory is another run's
+        if summary.exists() and json.loads(summary.read_text())["status"] == "completed":
+            return 0
+        node = compose("config", [typed("resume", str(run_dir))], run_dir)
+        node.run_dir = str(run_dir)
+    return attempt(node, words)[1]  # which tells where the directory is another run's
 
 
 def attempt(cfg: DictConfig, words: list[str]) -> tuple[float, int]:
@@ -204,6 +214,8 @@ def main() -> int:
     STATUSES.clear()
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda word: word not in ("-m", "--multirun"))  # argparse wants them first
     try:
+        if sys.argv[1:] == [TRIAL]:
+            return attempt_trial(**json.loads(line_from_parent()))
         run_dir = None if {"--help", "-h"} & set(sys.argv) else resumed_from(sys.argv[1:])
         if run_dir is None:
             job()

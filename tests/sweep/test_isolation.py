@@ -2,72 +2,56 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tinygpt.sweep.isolation import DiedError, isolated
+from tinygpt.sweep.isolation import isolated
 
 ROOT = Path(__file__).parents[2]
 
 
-def pid_and_sum(*numbers: int) -> tuple[int, int]:
-    return os.getpid(), sum(numbers)
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
 
 
-def die(number: int) -> None:
-    os.kill(os.getpid(), number)
-    time.sleep(60)
+def test_a_command_reads_its_line_and_returns_its_status():
+    code = "import sys; from pathlib import Path; Path('read').write_text(sys.stdin.readline()); sys.exit(3)"
+    assert isolated(python(code), "a line") == 3
+    assert Path("read").read_text() == "a line\n"
 
 
-def leave(status: int) -> None:
-    sys.exit(status)
+def test_a_command_that_is_killed_tells_the_signal():
+    assert isolated(python("import os; os.kill(os.getpid(), 9)"), "") == -signal.SIGKILL
 
 
-def test_a_function_runs_in_a_process_of_its_own():
-    pid, total = isolated(pid_and_sum, 1, 2)
-    assert total == 3
-    assert pid != os.getpid()
+# A parent, and its child, which writes what signals it hears.
+CHILD = """
+import signal, sys, time
+from tinygpt.sweep.isolation import line_from_parent
 
+def hear(number, frame):
+    print("heard", number, flush=True)
+    sys.exit(128 + number)
 
-def test_a_process_that_is_killed_is_an_error_that_names_the_signal():
-    with pytest.raises(DiedError, match="killed by SIGKILL") as died:
-        isolated(die, signal.SIGKILL)
-    assert died.value.status == -signal.SIGKILL
-
-
-def test_a_process_that_leaves_is_an_error_too():
-    with pytest.raises(DiedError, match="ended with status 3"):
-        isolated(leave, 3)
-
-
-# A parent that writes the pid of its child, which writes what signals it hears.
-SCRIPT = """
-import os, signal, sys, time
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, hear)
+print("child", line_from_parent(), end="", flush=True)
+time.sleep(60)
+"""
+PARENT = f"""
+import sys
 from tinygpt.sweep.isolation import isolated
-
-def child():
-    def hear(number, frame):
-        print("heard", number, flush=True)
-        sys.exit(128 + number)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, hear)
-    print("child", os.getpid(), flush=True)
-    time.sleep(60)
-
-if __name__ == "__main__":
-    isolated(child)
+isolated([sys.executable, "-c", {CHILD!r}], "began")
 """
 
 
 @pytest.fixture
 def parent():
-    Path("parent.py").write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen([sys.executable, "parent.py"], env=environment, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(python(PARENT), env=environment, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("child ")
+    assert process.stdout.readline() == "child began\n"
     yield process
     process.kill()
     process.stdout.close()
