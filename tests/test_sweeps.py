@@ -155,6 +155,16 @@ def test_a_mistake_in_a_search_is_one_line(command, words: list[str], message: s
     assert message in err
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_trials_run_at_once_by_hydras_launchers(book, launcher: str):
+    at_once = {"joblib": ["hydra.launcher.n_jobs=2"], "submitit_local": []}[launcher]
+    words = [*SEARCH, *SPACE, f"hydra/launcher={launcher}", *at_once, "sweep.n_trials=2", "sweep.n_jobs=2"]
+    assert type_(*words, PYTHONPATH=str(ROOT)).returncode == 0
+    reached = [summary(f"sweep/{i}")["best_val_bits_per_byte"] for i in range(2)]
+    assert [trial.value for trial in study().trials] == pytest.approx(reached)
+
+
 def test_the_sweep_file_of_wandb_composes():
     sweep = yaml.safe_load((ROOT / "conf/wandb_sweep.yaml").read_text())
     chosen = {

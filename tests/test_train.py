@@ -1,6 +1,7 @@
 """`python train.py` as a user types it, in one process."""
 
 import json
+import os
 import subprocess
 import sys
 from math import log
@@ -177,6 +178,31 @@ def test_help_names_groups_choices_and_examples_quickly(tmp_path: Path):
     assert "python train.py data=text_files data.files=book.txt" in result.stdout
     assert "model: gpt2" in result.stdout
     assert result.stdout.endswith("QUICK\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("model=", ["model=gpt2", "model=modern"]),
+        ("sweep=o", ["sweep=optuna"]),
+        ("optimizer.lr", ["optimizer.lr="]),
+        ("trainer.max_", ["trainer.max_steps=", "trainer.max_time="]),
+    ],
+)
+def test_the_shell_completes_groups_choices_and_keys(typed: str, completed: list[str]):
+    line = f"python train.py {typed}"
+    environment = os.environ | {"COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_CWORD": "2"}
+    command = [sys.executable, ROOT / "train.py", "-sc", "query=bash"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == completed
+
+
+def test_what_goes_to_a_file_is_plain_lines_each_said_once(command):
+    _, out, err = command(*TINY)
+    assert err == ""
+    assert all(c.isprintable() or c in "\n" for c in out[: out.index("best validation")])
+    lines = [line for line in out.splitlines() if line.startswith("step")]
+    assert len(lines) == len(set(lines)) == 2
 
 
 def test_nothing_of_hydra_is_in_the_package():
