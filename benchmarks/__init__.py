@@ -12,6 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tinygpt import hardware
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -31,14 +33,15 @@ def machine(*packages: str) -> dict[str, str | int | float]:
 
 
 def trained(*words: str, threads: int | None = None) -> dict[str, Any]:
-    """Run `train.py` with these words, in a directory that is gone afterwards; its summary."""
+    """Run `train.py` with these words, in a directory that is gone afterwards; its summary, and its model's keys."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, REPOSITORY / "train.py", *words, f"run_dir={folder}/run"]
         environment = os.environ | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)})
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
         summary = json.loads((Path(folder) / "run" / "summary.json").read_text())
+        config = yaml.safe_load((Path(folder) / "run" / "config.yaml").read_text())
     del summary["checkpoint"]  # a path in that directory
-    return summary
+    return summary | {"model": config["model"]}
 
 
 def save(file: Path, facts: dict[str, str | int | float], **results: object) -> None:

@@ -5,6 +5,7 @@ import sys
 import lightning.pytorch as pl
 from lightning.pytorch import callbacks
 
+from tinygpt import hardware
 from tinygpt.errors import one_line
 from tinygpt.training.summary import Summary
 
@@ -21,7 +22,8 @@ class Report(callbacks.Checkpoint):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.should_stop:  # else the end follows at once
-            self._write()
+            with hardware.same_random_states(pl_module.device.type):  # building a model draws its weights
+                self._write()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._write()
