@@ -54,22 +54,22 @@ def test_a_size_has_its_layers_and_heads(choose):
 
 
 def test_what_is_left_of_the_minutes_is_training(choose):
-    assert choose(2)["trainer"]["max_time"] == "00:00:01:41"  # 120 - 10 - 4 - 5
+    assert choose(2)["trainer"]["max_time"] == "00:00:01:39"  # 120 - 10 - 6 - 5
     assert choose(2)["trainer"]["max_steps"] == -1
     assert choose(2)["minutes"] is None
 
 
 def test_validations_on_the_way_take_a_small_share_of_the_time(choose):
-    cfg = choose(10)  # two of them, five seconds each: 600 - 10 - 4 - 5 - 10 are left
-    assert cfg["trainer"]["max_time"] == "00:00:09:31"
-    assert cfg["eval_every"] == int(1.1 * 5710 / dial.DROPPED_STEP / 3)  # it reads this text many times
+    cfg = choose(10)  # one, of five seconds, and two to show what it gave: 600 - 10 - 6 - 5 - 7 are left
+    assert cfg["trainer"]["max_time"] == "00:00:09:32"
+    assert cfg["eval_every"] == int(1.1 * 5720 / dial.DROPPED_STEP / 2)  # it reads this text many times
     assert choose(2)["eval_every"] > 1010  # none but the last
 
 
 def test_only_a_long_run_is_compiled(choose):
     assert choose(14.9)["compile"] is False
     assert choose(15)["compile"] is True
-    assert choose(15)["trainer"]["max_time"] == "00:00:13:46"  # 900 - 10 - 4 - 40 - 5, and three validations on the way
+    assert choose(15)["trainer"]["max_time"] == "00:00:13:45"  # 900 - 10 - 6 - 40 - 5, and two validations on the way
 
 
 @pytest.mark.parametrize(("epochs", "ngram_dropout", "dropout"), [(0.9, 0, 0), (2, 0.25, 0), (5, 0.5, 0.05)])
@@ -92,7 +92,7 @@ def test_documents_that_are_rows_fill_a_step(choose):
 
 
 def test_no_time_to_train_is_a_mistake(choose):
-    with pytest.raises(UsageError, match="minutes=0.3 leaves no time to train, for 19 s are needed besides: 5 of them"):
+    with pytest.raises(UsageError, match="minutes=0.3 leaves no time to train, for 21 s are needed besides: 5 of them"):
         choose(0.3)
 
 
