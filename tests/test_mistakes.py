@@ -46,6 +46,12 @@ MISTAKES = [
     (["model=null"], 2, "model=null chooses nothing; model is one of: gpt2"),
     (["optimizer.betas=[0.9]"], 2, "optimizer: betas must be two numbers of at least 0 and below 1, got [0.9]"),
     (["callbacks.checkpoint.keep=0"], 2, "callbacks.checkpoint: keep must be at least 1, got 0"),
+    (
+        ["callbacks.samples.prompts=[]"],
+        2,
+        "callbacks.samples: prompts must name one at least; ",
+    ),
+    (["callbacks.samples.max_new_tokens=0"], 2, "callbacks.samples: max_new_tokens must be at least 1, got 0"),
     (["schedule.warmup_steps=-1"], 2, "schedule: warmup_steps must be at least 0, got -1"),
     (["data.files=[a(1).txt, b.txt]"], 2, 'quote the value twice: \'data.files=["a(1).txt","b.txt"]\''),
     (["data.files=[]"], 1, "data.files names no file; name files, a folder or a glob pattern"),

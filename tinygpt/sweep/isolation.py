@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from tinygpt.signals import SIGNALS
@@ -24,10 +24,12 @@ def isolated(command: Sequence[str], line: str) -> int:
     process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdin is not None
     with _handing_on(process) as received:
-        process.stdin.write(line + "\n")
-        process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has died already
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
         status = process.wait()
-        process.stdin.close()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
     if received:
         raise SystemExit(128 + received[0])
     return status

@@ -50,8 +50,8 @@ STATE = (
 def learning_rates(optimizer: Optimizer) -> dict[str, float]:
     """By what they are called: `lr` the first group's, `lr_NAME` those of groups of another name."""
     groups = [group for group in optimizer.param_groups if group["params"]]
-    others = {f"lr_{group['name']}": group["lr"] for group in groups if group["name"] != groups[0]["name"]}
-    return {"lr": groups[0]["lr"], **others}
+    names = [f"lr_{group['name']}" for group in groups]
+    return {name if name != names[0] else "lr": group["lr"] for name, group in zip(names, groups, strict=True)}
 
 
 class Metrics(pl.Callback):

@@ -1,6 +1,7 @@
 """How a run's samples evolve: the same prompts, continued after every validation."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -8,6 +9,7 @@ import torch
 
 from tinygpt import files, hardware
 from tinygpt.data.module import TextDataModule
+from tinygpt.errors import UserError
 from tinygpt.generation.text import TextGenerator
 from tinygpt.training.module import LanguageModel
 
@@ -23,14 +25,16 @@ class Samples(pl.Callback):
 
     Args:
         run_dir: the run's directory.
-        prompts: what is continued; None: nothing, and the beginning of the validation text.
+        prompts: what is continued; None: nothing, and the beginning of the validation text where its tokens are text.
         max_new_tokens: how far.
 
     Raises:
-        ValueError: max_new_tokens is below 1.
+        ValueError: there is no prompt, or max_new_tokens is below 1.
     """
 
     def __init__(self, run_dir: str, prompts: list[str] | None = None, max_new_tokens: int = 64) -> None:
+        if prompts == []:
+            raise ValueError("prompts must name one at least; '~callbacks.samples' does without samples")
         if max_new_tokens < 1:
             raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
         self.path = Path(run_dir) / "samples.jsonl"
@@ -40,10 +44,15 @@ class Samples(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)
         data: TextDataModule = trainer.datamodule  # type: ignore[attr-defined]
+        encode, decode = pl_module.tokenizer.encode, pl_module.tokenizer.decode
         if self.prompts is None:
-            self.prompts = ["", pl_module.tokenizer.decode(data.validation.ids[1 : 1 + BEGINNING].tolist())]
+            self.prompts = [""]
+            with suppress(UserError):  # of a token that stands for no text by itself
+                beginning = decode(data.validation.ids[1 : 1 + BEGINNING].tolist())
+                encode(beginning)
+                self.prompts.append(beginning)
         for prompt in self.prompts:
-            pl_module.tokenizer.encode(prompt)  # what it does not know is an error before anything is trained
+            encode(prompt)  # what the tokenizer does not know is an error before anything is trained
 
     # Not at the validation's end: by then averaged weights have been changed back.
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
