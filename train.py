@@ -30,11 +30,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from tinygpt.config import command_line, typed, unknown_key
 from tinygpt.errors import UsageError, UserError, one_line
+from tinygpt.files import alone
+from tinygpt.sweep import DIVERGED
 from tinygpt.sweep.isolation import isolated, line_from_parent
 
 CONF = Path(__file__).resolve().parent / "conf"
 TRIAL = "--trial"  # what a sweep calls this file with, for one of its runs
-DIVERGED = 1e3  # bits per byte that a sweep is told of a run without a finite result: a sampler needs a number
+ENDING = 120  # seconds in which a run that was stopped has saved
 
 # What was asked for, also of the processes of a sweep's trials, which find the line below done already.
 SHOW_TRACEBACKS = os.environ.setdefault("TINYGPT_TRACEBACKS", os.environ.get("HYDRA_FULL_ERROR", "0")) == "1"
@@ -153,15 +155,18 @@ def attempt_trial(cfg: dict[str, Any], words: list[str], sweep_dir: str) -> int:
     config, facts, summary = (run_dir / name for name in ("config.yaml", "facts.json", "summary.json"))
     same = not facts.exists() or json.loads(facts.read_text())["commands"][0] == command_line(words)
     node = OmegaConf.create(cfg)
+    if config.exists():
+        with alone(run_dir, ENDING):  # the process that a sweep before this one left may be saving still
+            pass
     if config.exists() and same:
         if summary.exists() and json.loads(summary.read_text())["status"] == "completed":
             return 0
         node = compose("config", [typed("resume", str(run_dir))], run_dir)
         node.run_dir = str(run_dir)
-    return attempt(node, words)[1]  # which tells where the directory is another run's
+    return attempt(node, words, is_trial=True)[1]  # which tells where the directory is another run's
 
 
-def attempt(cfg: DictConfig, words: list[str]) -> tuple[float, int]:
+def attempt(cfg: DictConfig, words: list[str], *, is_trial: bool = False) -> tuple[float, int]:
     """One run's result and exit status; where it fails the mistake is told and the result is DIVERGED."""
     begun = time.monotonic()  # before what is imported late
     try:
@@ -170,11 +175,12 @@ def attempt(cfg: DictConfig, words: list[str]) -> tuple[float, int]:
             raise UsageError(f"{missing[0]} must be given: {missing[0]}=...")
         plain = OmegaConf.to_container(cfg, resolve=True)
         assert isinstance(plain, dict)
-        plain.pop("sweep", None)  # the search's own
+        if plain.pop("sweep", None) and not is_trial:
+            raise UsageError("sweep= says what -m searches; add -m, or leave it out")
 
         from tinygpt.training import run
 
-        result = run.run({str(key): value for key, value in plain.items()}, words, begun)
+        result = run.run({str(key): value for key, value in plain.items()}, words, begun, is_trial=is_trial)
         return result if isfinite(result) else DIVERGED, 0
     except Exception as error:
         return DIVERGED, complain(error)
@@ -217,6 +223,8 @@ def main() -> int:
         if sys.argv[1:] == [TRIAL]:
             return attempt_trial(**json.loads(line_from_parent()))
         run_dir = None if {"--help", "-h"} & set(sys.argv) else resumed_from(sys.argv[1:])
+        if {"-m", "--multirun"} & set(sys.argv) and "dry_run=true" in sys.argv:
+            raise UsageError("dry_run=true does not go with -m: it tells what one run would cost")
         if run_dir is None:
             job()
         else:

@@ -19,10 +19,10 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from tinygpt.errors import UsageError, one_line
+from tinygpt.sweep import DIVERGED
 
-# Of summary.json; the lower, the better.
-METRICS = ("best_val_bits_per_byte", "best_val_loss", "val_bits_per_byte", "val_loss", "train_loss", "train_seconds")
-FAILED = 1e3  # in place of a result that is none: a sampler needs a number
+# What may be another when a search goes on; its trials do not have it among their words.
+OWN = ("sweep.n_trials=", "sweep.n_jobs=", "run_dir=")
 
 
 class OptunaSweeper(Sweeper):
@@ -41,8 +41,6 @@ class OptunaSweeper(Sweeper):
         for name, value in (("n_trials", n_trials), ("n_jobs", n_jobs)):
             if not isinstance(value, int) or value < 1:
                 raise UsageError(f"sweep.{name} must be a number of at least 1, got {value}")
-        if metric not in METRICS:
-            raise UsageError(f"sweep.metric must be one of {', '.join(METRICS)}, got {metric!r}")
         self.n_trials = n_trials
         self.n_jobs = n_jobs
         self.seed = seed
@@ -67,12 +65,15 @@ class OptunaSweeper(Sweeper):
         if not searched:
             raise UsageError("there is nothing to search; give a key several values, as optimizer.lr=0.01,0.03")
         fixed = [str(override.input_line) for override in given if not override.is_sweep_override()]
+        fixed = [word for word in fixed if not word.startswith(OWN)]
         names = {override.get_key_element(): override for override in searched}
+        here = f"hydra.sweep.dir={json.dumps(str(self.directory))}"  # quoted, as Hydra reads it
         with alone(self.directory):
             search = Search(
                 self.directory,
                 {name: _distribution(override) for name, override in names.items()},
-                [word for word in fixed if not word.startswith(("sweep.n_trials=", "sweep.n_jobs=", "run_dir="))],
+                fixed,
+                self.metric,
                 self.seed,
             )
             if before := len(search.finished()):
@@ -83,12 +84,14 @@ class OptunaSweeper(Sweeper):
                     [*fixed, *(f"{key}={_word(value)}" for key, value in request.settings.items())]
                     for request in requests
                 ]
-                places = [[*line, f"hydra.sweep.subdir={r.number}"] for line, r in zip(words, requests, strict=True)]
-                self.launcher.launch(places, initial_job_idx=requests[0].number)
+                where = [[here, f"hydra.sweep.subdir={request.number}"] for request in requests]
+                places = [[*line, *place] for line, place in zip(words, where, strict=True)]
+                for job in self.launcher.launch(places, initial_job_idx=requests[0].number):
+                    _ = job.return_value  # which raises what was raised there
                 for request in requests:
                     trial = search.tell(request.number, self._reached(self.directory / str(request.number)))
                     best = search.study.best_trial
-                    told = "failed" if trial.value is None or trial.value >= FAILED else f"{trial.value:.4f}"
+                    told = "failed" if trial.value is None or trial.value >= DIVERGED else f"{trial.value:.4f}"
                     print(
                         f"trial {trial.number}: {'pruned at ' if trial.state.name == 'PRUNED' else ''}{told};"
                         f" best of {len(search.finished())}: trial {best.number}, {best.value:.4f}",
@@ -99,9 +102,9 @@ class OptunaSweeper(Sweeper):
         try:
             value = json.loads((run_dir / "summary.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return FAILED
+            return DIVERGED
         reached = value[self.metric] if value["status"] == "completed" else None
-        return reached if reached is not None and isfinite(reached) else FAILED
+        return reached if reached is not None and isfinite(reached) else DIVERGED
 
 
 def _distribution(override: Override) -> Any:

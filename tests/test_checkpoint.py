@@ -92,7 +92,7 @@ def test_a_name_that_is_no_class_of_tinygpt_is_not_loaded(gpt: GPT2, tmp_path: P
 
 
 def test_another_format_says_which_is_read(gpt: GPT2, tmp_path: Path):
-    with pytest.raises(UserError, match="has checkpoint format 99; this tinygpt reads format 2"):
+    with pytest.raises(UserError, match="has checkpoint format 99; this tinygpt reads format 3"):
         checkpoint.read(save(tmp_path / "a.ckpt", gpt, format=99))
 
 

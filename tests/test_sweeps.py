@@ -37,6 +37,13 @@ def type_(*words: str, **environment: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, capture_output=True, text=True, env=clean() | environment)
 
 
+def wait_for(path: Path, process: subprocess.Popen) -> None:
+    """Until a file of a run is there; a process that has ended will write none."""
+    while not path.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+
+
 def summary(run: str) -> dict:
     return json.loads(Path(run, "summary.json").read_text())
 
@@ -49,8 +56,7 @@ def study() -> optuna.Study:
 def test_a_grid_goes_on_where_it_was_killed(book):
     words = [*TINY, "-m", "seed=1,2", "run_dir=sweep"]
     process = subprocess.Popen([sys.executable, ROOT / "train.py", *words], stdout=subprocess.PIPE, env=clean())
-    while not Path("sweep/1/config.yaml").exists():
-        time.sleep(0.05)
+    wait_for(Path("sweep/1/config.yaml"), process)
     process.kill()
     process.communicate()  # to the end of its last trial's output: that has stopped too
     first = Path("sweep/0/checkpoints/last.ckpt").stat().st_mtime
@@ -67,8 +73,7 @@ def test_a_sweep_that_is_told_to_stop_saves_its_trial_and_stops(book):
     process = subprocess.Popen(
         [sys.executable, ROOT / "train.py", *words], stderr=subprocess.PIPE, text=True, env=clean()
     )
-    while not Path("sweep/0/summary.json").exists():
-        time.sleep(0.05)
+    wait_for(Path("sweep/0/summary.json"), process)
     process.terminate()
     _, err = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
@@ -118,13 +123,30 @@ def test_a_trial_that_fails_counts_as_bad_and_the_search_goes_on(book):
 
 
 @pytest.mark.slow
+def test_a_search_that_was_killed_goes_on_with_the_trial_that_it_was_in(book):
+    words = [*SEARCH, *SPACE, "sweep.n_trials=2", "trainer.max_steps=300", "eval_every=20"]
+    process = subprocess.Popen([sys.executable, ROOT / "train.py", *words], stdout=subprocess.PIPE, env=clean())
+    wait_for(Path("sweep/0/checkpoints/last.ckpt"), process)
+    process.kill()
+    result = type_(*words, "sweep.n_trials=1")  # at once: the trial may still be saving; and with another end
+    process.communicate()
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "going on after step" in result.stdout
+    assert summary("sweep/0")["step"] == 300
+    assert [trial.value for trial in study().trials] == [summary("sweep/0")["best_val_bits_per_byte"]]
+
+    result = type_("resume=sweep/0", "trainer.max_steps=310")  # by hand it is a run like any other
+    assert result.returncode == 0
+    assert len(study().trials) == 1
+
+
+@pytest.mark.slow
 def test_a_search_whose_trial_is_killed_goes_on(book):
     words = [*SEARCH, *SPACE, "sweep.n_trials=2", "trainer.max_steps=100000", "trainer.max_time=00:00:00:03"]
     process = subprocess.Popen(
         [sys.executable, ROOT / "train.py", *words], stderr=subprocess.PIPE, text=True, env=clean()
     )
-    while not Path("sweep/0/summary.json").exists():
-        time.sleep(0.05)
+    wait_for(Path("sweep/0/summary.json"), process)
     children = subprocess.run(["pgrep", "-P", str(process.pid), "-f", train.TRIAL[2:]], capture_output=True, text=True)
     os.kill(int(children.stdout.split()[0]), signal.SIGKILL)
     _, err = process.communicate()
@@ -137,6 +159,7 @@ def test_a_search_whose_trial_is_killed_goes_on(book):
     ("words", "message"),
     [
         (["sweep.metric=accuracy"], "sweep.metric must be one of best_val_bits_per_byte, best_val_loss, "),
+        (["dry_run=true"], "dry_run=true does not go with -m"),
         (["sweep.n_trials=0"], "sweep.n_trials must be a number of at least 1, got 0"),
         (["sweep=grid"], "there is no sweep=grid; sweep is one of: optuna"),
         (["sweep.ntrials=3"], "there is no key sweep.ntrials; did you mean n_trials?"),
@@ -163,6 +186,11 @@ def test_trials_run_at_once_by_hydras_launchers(book, launcher: str):
     assert type_(*words, PYTHONPATH=str(ROOT)).returncode == 0
     reached = [summary(f"sweep/{i}")["best_val_bits_per_byte"] for i in range(2)]
     assert [trial.value for trial in study().trials] == pytest.approx(reached)
+
+
+def test_a_search_without_m_is_a_mistake(command):
+    words = [word for word in SEARCH if word != "-m"]
+    assert command(*words)[::2] == (2, "train.py: sweep= says what -m searches; add -m, or leave it out\n")
 
 
 def test_the_sweep_file_of_wandb_composes():

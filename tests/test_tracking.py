@@ -12,6 +12,7 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb.proto.wandb_internal_pb2 import Record
 
+import tinygpt
 from tests.conftest import TINY
 from tinygpt import checkpoint
 
@@ -82,7 +83,7 @@ def test_the_same_prompts_are_continued_after_every_validation(command):
         for temperature in (0.0, 0.8)
         for prompt in ("", "To be, or not to")
     ]
-    gpt = pytest.importorskip("tinygpt").load("run/checkpoints/last.ckpt")
+    gpt = tinygpt.load("run/checkpoints/last.ckpt")
     for sample in found[4:]:
         again = gpt.generate(sample["prompt"], max_new_tokens=8, temperature=sample["temperature"])
         assert sample["text"] == again
@@ -99,7 +100,7 @@ def test_samples_change_nothing_that_is_trained(command):
 def test_samples_are_of_the_weights_that_are_validated(command):
     words = ["callbacks=weight_averaging", "callbacks.weight_averaging.decay=0.5", "callbacks.samples.max_new_tokens=8"]
     assert command(*RUN, *words)[0] == 0
-    gpt = pytest.importorskip("tinygpt").load("run/checkpoints/last.ckpt")
+    gpt = tinygpt.load("run/checkpoints/last.ckpt")
     assert samples()[-1]["text"] == gpt.generate(samples()[-1]["prompt"], max_new_tokens=8, temperature=0.8)
 
 

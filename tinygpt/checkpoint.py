@@ -21,7 +21,7 @@ from tinygpt.errors import UserError
 from tinygpt.model.gpt import GPT
 from tinygpt.tokenizers import Tokenizer
 
-FORMAT = 2
+FORMAT = 3
 
 
 class Contents(NamedTuple):

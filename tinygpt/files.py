@@ -59,8 +59,12 @@ def read_json_lines(path: Path) -> list[Any]:
 
 
 @contextmanager
-def alone(directory: Path) -> Iterator[None]:
+def alone(directory: Path, timeout: float = 0) -> Iterator[None]:
     """Keep every other process from training, or sweeping, in this directory.
+
+    Args:
+        directory: where.
+        timeout: seconds that another one is waited for.
 
     Raises:
         UsageError: one does already.
@@ -68,7 +72,7 @@ def alone(directory: Path) -> Iterator[None]:
     directory.mkdir(parents=True, exist_ok=True)
     lock = FileLock(directory / ".lock")
     try:
-        held = lock.acquire(timeout=0)
+        held = lock.acquire(timeout=timeout)
     except Timeout as error:
         raise UsageError(f"another process trains in {directory}; wait for it, or stop it") from error
     with held:

@@ -126,7 +126,7 @@ def memory(device: str) -> int | None:
 
 
 def peak_memory(device: str) -> float:
-    """The most bytes that this process has held, on the GPU where it computes there; NaN where nobody says."""
+    """The most bytes that this process has held, on a CUDA GPU where it computes there; NaN where nobody says."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     try:
@@ -134,6 +134,12 @@ def peak_memory(device: str) -> float:
     except ImportError:  # Windows
         return nan
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def forget_peak_memory(device: str) -> None:
+    """Begin anew to look for the most bytes, where that can be."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
 
 
 def random_states(device: str) -> dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], None]]]:

@@ -5,14 +5,14 @@ import pytest
 from optuna.distributions import FloatDistribution, IntDistribution
 
 from tinygpt.errors import UsageError
-from tinygpt.sweep.study import LEVELS, STARTUP, WARMUP, Search, Watched
+from tinygpt.sweep.study import STARTUP, STEPS, WARMUP, RunningTrial, Search
 
 SPACE = {"a": FloatDistribution(-1.0, 1.0), "b": IntDistribution(1, 4)}
 SWEEP = Path("sweep")
 
 
 def search(**changes) -> Search:
-    return Search(SWEEP, **{"space": SPACE, "fixed": ["seed=1"], "seed": 1} | changes)
+    return Search(SWEEP, **{"space": SPACE, "fixed": ["seed=1"], "metric": "best_val_loss", "seed": 1} | changes)
 
 
 def value(settings: dict) -> float:
@@ -55,14 +55,14 @@ def test_a_trial_below_the_median_is_pruned_and_counts_as_finished():
     s = search()
     for number in range(STARTUP):
         s.ask(1)
-        watched = Watched(SWEEP / str(number))
-        assert not any(watched.hopeless(level / LEVELS, 1.0) for level in range(LEVELS))
+        watched = RunningTrial(SWEEP / str(number))
+        assert not any(watched.report(step / STEPS, 1.0) for step in range(STEPS))
         s.tell(number, 1.0)
     s.ask(2)
-    worse, better = Watched(SWEEP / str(STARTUP)), Watched(SWEEP / str(STARTUP + 1))
-    hopeless = [worse.hopeless((level + 0.5) / LEVELS, 2.0) for level in range(WARMUP + 1)]
-    assert hopeless == [False] * WARMUP + [True]
-    assert not any(better.hopeless(level / LEVELS, 0.5) for level in range(LEVELS))
+    worse, better = RunningTrial(SWEEP / str(STARTUP)), RunningTrial(SWEEP / str(STARTUP + 1))
+    pruned = [worse.report((step + 0.5) / STEPS, 2.0) for step in range(WARMUP + 1)]
+    assert pruned == [False] * WARMUP + [True]
+    assert not any(better.report(step / STEPS, 0.5) for step in range(STEPS))
     pruned = s.tell(STARTUP, 5.0)
     assert (pruned.state, pruned.value) == (optuna.trial.TrialState.PRUNED, 2.0)
     assert s.tell(STARTUP + 1, 0.5).state == optuna.trial.TrialState.COMPLETE
@@ -72,5 +72,5 @@ def test_a_trial_below_the_median_is_pruned_and_counts_as_finished():
 def test_the_end_of_a_run_is_not_pruned():
     s = search()
     s.ask(1)
-    assert not Watched(SWEEP / "0").hopeless(1.0, 9.0)
+    assert not RunningTrial(SWEEP / "0").report(1.0, 9.0)
     assert s.study.trials[0].intermediate_values == {}

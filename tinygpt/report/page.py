@@ -85,9 +85,7 @@ def shown(value: Any) -> str:
         return ""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    if isinstance(value, int) or (value == int(value) and abs(value) < 1e15 and abs(value) >= 1000):
-        return f"{value:,.0f}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:.4g}"
 
 
 def figure(title: str, content: Any, height: int = 280, wide: bool = False) -> str:

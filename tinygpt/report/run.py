@@ -18,9 +18,10 @@ import torch
 import yaml
 
 from tinygpt import files
-from tinygpt.config import flat, typed
+from tinygpt.config import command_line, flat, typed
 from tinygpt.errors import UserError, one_line
 from tinygpt.flags import Parser
+from tinygpt.generation.streaming import IncrementalDecoder
 from tinygpt.generation.text import TextGenerator, load
 from tinygpt.report import attention
 from tinygpt.report.attention import look, visible
@@ -28,6 +29,7 @@ from tinygpt.report.page import Cell, Line, chart, code, section, shown, table, 
 
 LOOKED_AT = 48  # tokens of the passage that the attention maps are of
 SURPRISING = 8.0  # bits, from which a token has the strongest colour
+LARGE = 2**28  # bytes of a checkpoint, which take seconds to read and to check
 HTML = "report.html"
 
 
@@ -117,13 +119,23 @@ def figures(run: Run) -> list[tuple[str, Any]]:
     ]
 
 
+def again(run: Run) -> str:
+    """The command of a run that is the same anywhere else; of a sweep's trial with what the sweep gave it."""
+    words = shlex.split(run.facts["commands"][0])[2:]  # python train.py …
+    kept = [word for word in words if not word.startswith(("sweep=", "sweep.", "run_dir="))]
+    if any(word.startswith("sweep=") for word in words):
+        keys = {word.partition("=")[0] for word in kept}
+        given = ("trainer.max_steps", "trainer.max_time", "eval_every")
+        kept += [typed(key, str(run.settings[key])) for key in given if key in run.settings and key not in keys]
+    return command_line(kept)
+
+
 def _head(run: Run) -> str:
     s, machine = run.summary, run.facts["machine"]
     boxes = "".join(
         f"<div><b>{escape(shown(value)) or 'none yet'}</b><span>{name}</span></div>" for name, value in figures(run)
     )
     where = f"{machine['processor']}, {s['precision']}"
-    begun = run.facts["commands"][0]
     directory = str(run.path)
     resume = f"python train.py {typed('resume', directory)}"
     return (
@@ -132,7 +144,7 @@ def _head(run: Run) -> str:
         + section(
             "Again",
             "<p>The same training, the same run further, and what it writes:</p>",
-            code(begun, resume, f"python generate.py --checkpoint {shlex.quote(directory)}"),
+            code(again(run), resume, f"python generate.py --checkpoint {shlex.quote(directory)}"),
         )
     )
 
@@ -180,7 +192,10 @@ def _continued(prompt: str, text: str) -> Cell:
 
 
 def _model(run: Run) -> str:
-    """What the best checkpoint makes of a passage of the validation text."""
+    """What the best checkpoint makes of a passage of the validation text; of a large one at the end alone."""
+    sizes = [path.stat().st_size for path in run.path.glob("checkpoints/*.ckpt")]
+    if run.summary["status"] == "running" and max(sizes, default=0) > LARGE:
+        return ""
     try:
         generator = load(run.path, device="cpu")
     except UserError:  # there is no checkpoint yet
@@ -201,9 +216,10 @@ def _surprise(generator: TextGenerator, ids: torch.Tensor) -> tuple[str, str]:
     logprobs = generator.model(ids[None, :-1])[0].float().log_softmax(-1)
     bits = (-logprobs.gather(1, ids[1:, None])[:, 0] / log(2)).tolist()
     guesses = logprobs.argmax(-1).tolist()
-    spans = []
+    spans, texts = [], IncrementalDecoder(generator.tokenizer)
+    texts.add(int(ids[0]))
     for token, bit, guess in zip(ids[1:].tolist(), bits, guesses, strict=True):
-        text = generator.tokenizer.decode([token]) if token != generator.tokenizer.end_of_text else "∎\n"
+        text = texts.add(token) if token != generator.tokenizer.end_of_text else "∎\n"
         told = f"{bit:.1f} bits; likeliest: {visible(generator.tokenizer.decode([guess]))}"
         spans.append(f'<span style="--s:{min(1.0, bit / SURPRISING):.2f}" title="{escape(told)}">{escape(text)}</span>')
     mean = sum(bits) / len(bits)

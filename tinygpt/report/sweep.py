@@ -5,7 +5,6 @@ python -m tinygpt.report.sweep DIR
 It is read from the trials' own files, be they of a grid or of a search, and may be written while the sweep runs.
 """
 
-import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -14,18 +13,17 @@ from math import log10
 from pathlib import Path
 from typing import Any
 
-from tinygpt.config import command_line
 from tinygpt.errors import UserError, one_line
 from tinygpt.flags import Parser
 from tinygpt.report.compare import differing
 from tinygpt.report.page import COLORS, GREY, Cell, Line, chart, code, figure, section, table, write
-from tinygpt.report.run import Run, read
+from tinygpt.report.run import Run, again, read
 from tinygpt.sweep import JOURNAL
 
 HTML = "sweep.html"
 VALUE = "bits per byte"
 WIDE = 10.0  # times the least of a setting's values that the largest must be for a logarithmic axis
-ENOUGH = 4  # trials, before it can be said what mattered
+ENOUGH = 20  # trials, before it can be said what mattered
 
 
 def build(directory: Path) -> Path:
@@ -52,8 +50,7 @@ def build(directory: Path) -> Path:
     if done:
         body += section(
             f"The best: trial {done[0].name}, {_value(done[0]):.4f} bits per byte",
-            "<p>What trains with its settings; those that the sweep gave every trial are in its config.yaml.</p>",
-            code(command(done[0])),
+            code(again(done[0])),
         )
     rows = [
         (
@@ -78,13 +75,6 @@ def build(directory: Path) -> Path:
         body += _charts(done, searched)
     write(directory / HTML, f"{directory.resolve().name} · tinygpt", body)
     return directory / HTML
-
-
-def command(run: Run) -> str:
-    """What trains with a trial's settings."""
-    words = shlex.split(run.facts["commands"][0])  # python train.py …
-    own = ("sweep=", "sweep.", "run_dir=", "hydra", "-")
-    return command_line([word for word in words[2:] if not word.startswith(own)])
 
 
 def _pruned(directory: Path) -> set[str]:

@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tinygpt.errors import UsageError
 from tinygpt.sweep import JOURNAL
 
 NAME = "sweep"
-LEVELS = 20  # parts of a run, after each of which trials can be compared
+METRICS = ("best_val_bits_per_byte", "best_val_loss")  # of summary.json
+STEPS = 20  # of Optuna's: parts of a run, after each of which trials can be compared
 WARMUP = 4  # of them, in which none is pruned
 STARTUP = 8  # trials at random, before TPE has anything to go by; none is pruned for want of so many others
 
@@ -37,20 +38,34 @@ class Search:
         directory: of the sweep; a study that is there already goes on.
         space: what is searched, by the key that is set.
         fixed: the words of the command line that all trials share.
+        metric: what is minimised, of METRICS.
         seed: of the sampler.
 
     Raises:
-        UsageError: another study is there.
+        UsageError: there is no such metric, or another study is there.
 
     Source: Bergstra et al., 2011, for TPE; Golovin et al., 2017, for the median.
     """
 
-    def __init__(self, directory: Path, space: Mapping[str, BaseDistribution], fixed: Sequence[str], seed: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        space: Mapping[str, BaseDistribution],
+        fixed: Sequence[str],
+        metric: str,
+        seed: int,
+    ) -> None:
+        if metric not in METRICS:
+            raise UsageError(f"sweep.metric must be one of {', '.join(METRICS)}, got {metric!r}")
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         directory.mkdir(parents=True, exist_ok=True)
         self.space = dict(space)
         self.study = optuna.create_study(study_name=NAME, storage=_storage(directory), load_if_exists=True)
-        asked = {"space": {key: repr(kind) for key, kind in sorted(space.items())}, "fixed": sorted(fixed)}
+        asked = {
+            "space": {key: repr(kind) for key, kind in sorted(space.items())},
+            "fixed": sorted(fixed),
+            "metric": metric,
+        }
         known = {key: self.study.user_attrs.get(key, value) for key, value in asked.items()}
         if known != asked:
             raise UsageError(
@@ -67,6 +82,10 @@ class Search:
     def ask(self, n: int) -> list[Request]:
         """The next trials: those that were begun and not finished, then new ones."""
         unfinished = self.study.get_trials(states=[TrialState.RUNNING])
+        for trial in unfinished:
+            if trial.params.keys() != self.space.keys():  # killed while they were drawn
+                self.study.tell(trial.number, state=TrialState.FAIL)
+        unfinished = [trial for trial in unfinished if trial.params.keys() == self.space.keys()]
         requests = [Request(trial.number, trial.params) for trial in unfinished[:n]]
         while len(requests) < n:
             trial = self.study.ask(self.space)
@@ -87,14 +106,19 @@ def load(directory: Path, **settings: Any) -> optuna.Study:
 
 
 def _storage(directory: Path) -> JournalStorage:
-    return JournalStorage(JournalFileBackend(str(directory / JOURNAL)))
+    # Optuna's usual lock, a link to a relative path, would never be released of a process that was killed with it.
+    path = str(directory.resolve() / JOURNAL)
+    return JournalStorage(JournalFileBackend(path, JournalFileOpenLock(path)))
 
 
-class Watched:
+class RunningTrial:
     """A trial, as the run that it is sees it.
 
     Args:
         run_dir: its directory, below that of its study.
+
+    Attributes:
+        metric: of a validation, what is reported.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -103,15 +127,16 @@ class Watched:
         study = load(run_dir.parent, pruner=pruner)
         (trial_id,) = (trial._trial_id for trial in study.get_trials() if trial.number == int(run_dir.name))
         self.trial = Trial(study, trial_id)
-        self._level = -1
+        self.metric = str(study.user_attrs["metric"]).removeprefix("best_")
+        self._step = -1
 
-    def hopeless(self, progress: float, value: float) -> bool:
-        """Report what was reached at a share of the run, and whether that is hopeless; if it is, the trial is over."""
-        level = int(LEVELS * progress)
-        if level >= LEVELS or level == self._level:
+    def report(self, progress: float, value: float) -> bool:
+        """Report what was reached at a share of the run; returns whether the trial was pruned, and is over."""
+        step = int(STEPS * progress)
+        if step >= STEPS or step == self._step:
             return False
-        self._level = level
-        self.trial.report(value, level)
+        self._step = step
+        self.trial.report(value, step)
         if not self.trial.should_prune():
             return False
         self.trial.study.tell(self.trial.number, state=TrialState.PRUNED)

@@ -12,7 +12,7 @@ import lightning.pytorch as pl
 from tinygpt import hardware
 from tinygpt.config import typed
 from tinygpt.data.module import TextDataModule
-from tinygpt.errors import UserError
+from tinygpt.errors import UserError, one_line
 from tinygpt.generation.text import load
 from tinygpt.training.estimate import out_of_memory
 from tinygpt.training.interrupt import Interrupted, StopOnSignal
@@ -69,8 +69,11 @@ def fit(
             raise
     finally:
         for logger in trainer.loggers:
-            if (log_run := getattr(logger, "log_run", None)) and (run_dir / "report.html").exists():
-                log_run(run_dir)
+            if log_run := getattr(logger, "log_run", None):
+                try:
+                    log_run(run_dir)
+                except Exception as error:  # a network's, it may be, which is none of the training's
+                    print(f"train.py: the run's files could not be logged: {one_line(error)}", file=sys.stderr)
             finish = getattr(getattr(logger, "experiment", None), "finish", None)
             if finish:  # else the next trial of a sweep goes on with this one's W&B run
                 finish()
@@ -80,7 +83,8 @@ def fit(
     if metrics.best_val_bits_per_byte is None:
         raise UserError("no validation loss was a number; try a lower optimizer.lr")
     if budget.progress(metrics.step) < 1:
-        print(f"stopped early, after step {budget.of(metrics.step)}: the validation loss no longer falls")
+        if not any(getattr(callback, "pruned", False) for callback in trainer.callbacks):  # type: ignore[attr-defined]
+            print(f"stopped early, after step {budget.of(metrics.step)}: the validation loss no longer falls")
     elif metrics.step == begun_at:
         print(f"no step was left; for more: python train.py {resume} {budget.doubled(metrics.step)}")
     report(run_dir, metrics)

@@ -121,6 +121,7 @@ class Metrics(pl.Callback):
         self.budget.seconds = state_dict["train_seconds"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        hardware.forget_peak_memory(pl_module.device.type)
         self.columns = ("step", *learning_rates(trainer.optimizers[0]), *TRAINED, *VALIDATED)
         rows = self.path.read_text().splitlines()[1 : 1 + self._n_rows] if self.path.exists() else []
         files.write_text(self.path, "\n".join([",".join(self.columns), *rows]) + "\n")

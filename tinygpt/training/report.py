@@ -29,7 +29,7 @@ class Report(callbacks.Checkpoint):
         self._write()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        if (self.run_dir / "metrics.csv").exists():
+        if (self.run_dir / "metrics.csv").exists() and not isinstance(exception, KeyboardInterrupt):  # at once, that is
             self._write()
 
     def _write(self) -> None:

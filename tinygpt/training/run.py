@@ -51,12 +51,13 @@ class Text(NamedTuple):
     validation: TokenFile
 
 
-def run(cfg: Config, words: Sequence[str], begun: float) -> float:
+def run(cfg: Config, words: Sequence[str], begun: float, *, is_trial: bool = False) -> float:
     """Train as a configuration says, and report.
 
     Args:
         cfg: the configuration.
         words: of the command line, which `cfg` is made of.
+        is_trial: a sweep runs it; where that is a search, it may prune it.
         begun: when the run's minutes began, by `time.monotonic`.
 
     Returns:
@@ -90,7 +91,7 @@ def run(cfg: Config, words: Sequence[str], begun: float) -> float:
         source = None
         if settings.init_from is not None and not (before and before.step):
             cfg, source = adopt(cfg, given)
-        return _run(cfg, before, source, held, begun, command_line(words))
+        return _run(cfg, before, source, held, begun, command_line(words), is_trial)
 
 
 def _run(
@@ -100,12 +101,14 @@ def _run(
     held: ExitStack,
     begun: float,
     command: str,
+    is_trial: bool,
     text: Text | None = None,
 ) -> float:
     """`run`, given the run that it goes on with, the checkpoint that it starts from, and what is held until its end.
 
     Args:
         command: as it is typed in a shell.
+        is_trial: see `run`.
         text: what the corpus and the tokenizer give, where that was read already.
     """
     settings = settings_of(cfg)
@@ -163,7 +166,7 @@ def _run(
     tokenizer, train, validation = text
     if settings.minutes is not None:
         chosen = dial.choose(cfg, settings.minutes, *text, device=device, precision=precision, begun=begun)
-        return _run(chosen, before, source, held, begun, command, text)
+        return _run(chosen, before, source, held, begun, command, is_trial, text)
     torch.manual_seed(settings.seed)
     model = build(cfg, "model", vocab_size=tokenizer.vocab_size, attention=attention)
     if source is not None:
@@ -211,7 +214,7 @@ def _run(
     kind = {"n_parameters": model.n_parameters(), "device": device, "precision": precision}
     summary = Summary(run_dir / "summary.json", metrics, keeper, kind)
     pruning = []
-    if (run_dir.parent / JOURNAL).exists():  # it is a trial of a search
+    if is_trial and (run_dir.parent / JOURNAL).exists():
         from tinygpt.training.pruning import Pruning
 
         pruning = [Pruning(run_dir, metrics)]

@@ -56,7 +56,8 @@ class Wandb(WandbLogger):
 
     def log_run(self, run_dir: Path) -> None:
         """The report, and the checkpoint where that is wanted."""
-        self.experiment.log({"report": wandb.Html(str(run_dir / "report.html"))})
+        if (run_dir / "report.html").exists():
+            self.experiment.log({"report": wandb.Html(str(run_dir / "report.html"))})
         best = run_dir / "checkpoints" / "best.ckpt"
         if self.log_checkpoints and best.exists():
             artifact = wandb.Artifact(f"checkpoint-{self.experiment.id}", type="model")
