@@ -155,15 +155,5 @@ def test_several_loggers_record_the_same_figures(command, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("choice", ["csv", "none"])
 def test_metrics_csv_alone_needs_no_logger(command, choice: str):
     assert command(*RUN, f"logger={choice}")[0] == 0
-    assert {path.name for path in Path("run").iterdir()} == {
-        ".lock",
-        "checkpoints",
-        "config.yaml",
-        "facts.json",
-        "metrics.csv",
-        "report.html",
-        "samples.jsonl",
-        "summary.json",
-        "tokenizer.json",
-        "tokenizer.json.sha256",
-    }
+    assert not {path.name for path in Path("run").iterdir()} & {"wandb", "tensorboard"}
+    assert records()

@@ -44,10 +44,11 @@ class Wandb(WandbLogger):
             project=project,
             name=name or Path(run_dir).name,
             id=kept.read_text(),
-            save_dir=run_dir,
+            save_dir=str(Path(run_dir).resolve()),  # its service has been started elsewhere, it may be
             offline=offline,
             mode="offline" if offline else None,  # `offline` alone comes too late: the login has started the client
             group=group,
+            settings=wandb.Settings(quiet=True),  # its table of figures at the end
         )
 
     def log_samples(self, samples: list[dict[str, Any]], step: int) -> None:
