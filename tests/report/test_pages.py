@@ -36,7 +36,7 @@ def test_a_runs_report_says_what_was_run_how_it_went_and_what_it_writes(command)
     assert shlex.split(again) == ["python", "train.py", *(word for word in words if word != "run_dir=run")]
     assert "python train.py resume=run" in others
     summary = json.loads(Path("run/summary.json").read_text())
-    assert shown(summary["best_val_loss"]) in html
+    assert f"<b>{summary['best_val_loss']:.4f}</b>" in html
     assert f"best, {summary['best_val_loss']:.4f}" in html
     samples = [json.loads(line) for line in Path("run/samples.jsonl").read_text().splitlines()]
     assert all(f"<i>&lt;b&gt;&amp;</i>{run.escape(sample['text'])}" in html for sample in samples)
@@ -99,8 +99,8 @@ def test_runs_are_compared_by_where_they_differ(
     assert compare.differing([run.read(Path(f"run{i}")) for i in (1, 2)]) == {"model.n_layer": [1, 2], "seed": [1, 2]}
     html = page("both.html")
     losses = [json.loads(Path(f"run{i}/summary.json").read_text())["best_val_loss"] for i in (1, 2)]
-    assert f'<td class="number best">{shown(min(losses))}</td>' in html
-    assert f'<td class="number">{shown(max(losses))}</td>' in html
+    assert f'<td class="number best">{min(losses):.4f}</td>' in html
+    assert f'<td class="number">{max(losses):.4f}</td>' in html
     assert "http" not in html
 
 

@@ -6,6 +6,7 @@ python -m tinygpt.report.compare RUN_DIR RUN_DIR …
 import sys
 from collections.abc import Sequence
 from html import escape
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def build(run_dirs: Sequence[Path], out: Path) -> None:
     if len(set(names)) < len(names):  # trials of several sweeps
         names = [str(run.path) for run in runs]
     losses = [run.summary["best_val_loss"] for run in runs]
-    lowest = min((loss for loss in losses if loss is not None), default=None)
+    lowest = f"{min((loss for loss in losses if loss is not None), default=nan):.4f}"
     rows = []
     for row in zip(*map(figures, runs), strict=True):
         values: list[Any] = [value for _, value in row]

@@ -106,8 +106,8 @@ def figures(run: Run) -> list[tuple[str, Any]]:
     s = run.summary
     minutes, seconds = divmod(round(s["train_seconds"]), 60)
     return [
-        ("best validation loss, nats a token", s["best_val_loss"]),
-        ("best bits per byte", s["best_val_bits_per_byte"]),
+        ("best validation loss, nats a token", _four(s["best_val_loss"])),
+        ("best bits per byte", _four(s["best_val_bits_per_byte"])),
         ("optimizer steps", s["step"]),
         ("tokens seen", s["tokens_seen"]),
         ("epochs", s["epoch"]),
@@ -117,6 +117,11 @@ def figures(run: Run) -> list[tuple[str, Any]]:
         ("parameters", s["n_parameters"]),
         ("floating-point operations", f"{s['flops']:.2e}"),
     ]
+
+
+def _four(loss: float | None) -> str | None:
+    """To the digits in which losses are compared."""
+    return None if loss is None else f"{loss:.4f}"
 
 
 def again(run: Run) -> str:
