@@ -61,7 +61,7 @@ def test_a_sweep_over_choices_names_the_keys_that_there_are(command):
 def test_a_run_returns_its_best_bits_per_byte(command, monkeypatch):
     returned = []
     original = run.run
-    monkeypatch.setattr(run, "run", lambda *given: returned.append(original(*given)) or returned[-1])
+    monkeypatch.setattr(run, "run", lambda *given, **named: returned.append(original(*given, **named)) or returned[-1])
     assert command(*TINY)[0] == 0
     assert returned == [json.loads(Path("run/summary.json").read_text())["best_val_bits_per_byte"]]
 
@@ -69,7 +69,9 @@ def test_a_run_returns_its_best_bits_per_byte(command, monkeypatch):
 def test_a_run_that_diverges_returns_a_finite_number(command, monkeypatch):
     returned = []
     original = train.attempt
-    monkeypatch.setattr(train, "attempt", lambda *given: returned.append(original(*given)) or returned[-1])
+    monkeypatch.setattr(
+        train, "attempt", lambda *given, **named: returned.append(original(*given, **named)) or returned[-1]
+    )
     status, _, err = command(*TINY, "model=gpt2", "optimizer.lr=1e30", "trainer.gradient_clip_val=0.0", "eval_every=1")
     assert (status, returned) == (1, [(train.DIVERGED, 1)])
     assert "the last checkpoint is run/checkpoints/last.ckpt, of step 1" in err
