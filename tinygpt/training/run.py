@@ -57,8 +57,8 @@ def run(cfg: Config, words: Sequence[str], begun: float, *, is_trial: bool = Fal
     Args:
         cfg: the configuration.
         words: of the command line, which `cfg` is made of.
-        is_trial: a sweep runs it; where that is a search, it may prune it.
         begun: when the run's minutes began, by `time.monotonic`.
+        is_trial: a sweep runs it; where that is a search, it may prune it.
 
     Returns:
         The best validation bits per byte; NaN where nothing was trained (dry_run).
