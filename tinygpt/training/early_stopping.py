@@ -12,6 +12,9 @@ class EarlyStopping(callbacks.EarlyStopping):
     Lightning's own takes `patience` from a checkpoint whatever the configuration says, and trains on where the
     checkpoint is of the validation that stopped the run.
 
+    Attributes:
+        reason: why the run was stopped; None: it was not.
+
     Raises:
         ValueError: a value is out of its range.
     """
@@ -22,6 +25,10 @@ class EarlyStopping(callbacks.EarlyStopping):
         if min_delta < 0:
             raise ValueError(f"min_delta must be at least 0, got {min_delta}")
         super().__init__("val_loss", patience=patience, min_delta=min_delta, check_finite=False)  # NaN has not fallen
+
+    @property
+    def reason(self) -> str | None:
+        return "the validation loss no longer falls" if self.wait_count >= self.patience else None
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict | {"patience": self.patience})

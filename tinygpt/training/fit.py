@@ -83,8 +83,9 @@ def fit(
     if metrics.best_val_bits_per_byte is None:
         raise UserError("no validation loss was a number; try a lower optimizer.lr")
     if budget.progress(metrics.step) < 1:
-        if not any(getattr(callback, "pruned", False) for callback in trainer.callbacks):  # type: ignore[attr-defined]
-            print(f"stopped early, after step {budget.of(metrics.step)}: the validation loss no longer falls")
+        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        reasons = [reason for callback in callbacks if (reason := getattr(callback, "reason", None))]
+        print(f"stopped early, after step {budget.of(metrics.step)}: {', '.join(reasons)}")
     elif metrics.step == begun_at:
         print(f"no step was left; for more: python train.py {resume} {budget.doubled(metrics.step)}")
     report(run_dir, metrics)

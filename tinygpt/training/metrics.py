@@ -39,7 +39,6 @@ STATE = (
     "val_bits_per_byte",
     "best_val_loss",
     "best_val_bits_per_byte",
-    "rates",
     "grad_norm",
     "_losses",
     "_recorded",
@@ -96,7 +95,6 @@ class Metrics(pl.Callback):
         self.val_bits_per_byte: float | None = None
         self.best_val_loss: float | None = None
         self.best_val_bits_per_byte: float | None = None
-        self.rates: dict[str, float] = {}  # the learning rates of the last step; see `learning_rates`
         self.grad_norm: Tensor | float = 0.0  # of the last step, before clipping
         self.weight_norm = 0.0  # at the last record
         self.peak_memory = 0.0  # bytes, until the last record
@@ -149,11 +147,6 @@ class Metrics(pl.Callback):
     ) -> None:
         self.budget.run()
 
-    def on_before_optimizer_step(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
-    ) -> None:
-        self.rates = learning_rates(optimizer)
-
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int
     ) -> None:
@@ -187,7 +180,9 @@ class Metrics(pl.Callback):
         self._recorded = (self.step, self.tokens_seen, self.train_seconds)
         self.weight_norm = pl_module.weight_norm()
         self.peak_memory = hardware.peak_memory(pl_module.device.type)
-        self._tell(trainer, self.rates | {name: float(getattr(self, name)) for name in TRAINED})
+        self._tell(
+            trainer, learning_rates(trainer.optimizers[0]) | {name: float(getattr(self, name)) for name in TRAINED}
+        )
 
     def _tell(self, trainer: pl.Trainer, figures: dict[str, float]) -> None:
         """A row of metrics.csv, and the same for each logger."""

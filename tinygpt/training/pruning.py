@@ -4,7 +4,6 @@ from math import inf, isfinite
 from pathlib import Path
 
 import lightning.pytorch as pl
-from tqdm import tqdm
 
 from tinygpt.sweep.study import RunningTrial
 from tinygpt.training.metrics import Metrics
@@ -18,18 +17,17 @@ class Pruning(pl.Callback):
         metrics: of the run, in front of this among the callbacks.
 
     Attributes:
-        pruned: whether it has stopped the run.
+        reason: why the run was stopped; None: it was not.
     """
 
     def __init__(self, run_dir: Path, metrics: Metrics) -> None:
         self.trial = RunningTrial(run_dir)
         self.metrics = metrics
-        self.pruned = False
+        self.reason: str | None = None
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         m = self.metrics
         value = getattr(m, self.trial.metric)
-        self.pruned = self.trial.report(m.budget.progress(m.step), value if isfinite(value) else inf)
-        if self.pruned:
+        if self.trial.report(m.budget.progress(m.step), value if isfinite(value) else inf):
+            self.reason = "pruned, for most trials were better at this point"
             trainer.should_stop = True
-            tqdm.write(f"pruned after step {m.budget.of(m.step)}: most trials were better at this point")
