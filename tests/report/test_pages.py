@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 import sys
-from html import unescape
+from html import escape, unescape
 from math import log
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from tinygpt.errors import UserError
 from tinygpt.model.loss import next_token_loss
 from tinygpt.report import compare, run, sweep
 from tinygpt.report.page import shown
+from tinygpt.report.record import read
 
 
 def page(path: str) -> str:
@@ -39,13 +40,13 @@ def test_a_runs_report_says_what_was_run_how_it_went_and_what_it_writes(command)
     assert f"<b>{summary['best_val_loss']:.4f}</b>" in html
     assert f"best, {summary['best_val_loss']:.4f}" in html
     samples = [json.loads(line) for line in Path("run/samples.jsonl").read_text().splitlines()]
-    assert all(f"<i>&lt;b&gt;&amp;</i>{run.escape(sample['text'])}" in html for sample in samples)
+    assert all(f"<i>&lt;b&gt;&amp;</i>{escape(sample['text'])}" in html for sample in samples)
     for heading in ("How it went", "What it writes", "What surprises it", "Where each head looks", "The text"):
         assert f"<h2>{heading}</h2>" in html
     assert "http" not in html  # self-contained
     with Path("run/metrics.csv").open(newline="") as file:
         losses = [float(row["train_loss"]) for row in csv.DictReader(file) if row["train_loss"]]
-    assert run.read(Path("run")).line("train_loss").y == losses
+    assert read(Path("run")).line("train_loss").y == losses
 
 
 def test_the_passage_is_as_surprising_as_its_loss(command):
@@ -96,7 +97,7 @@ def test_runs_are_compared_by_where_they_differ(
     monkeypatch.setattr(sys, "argv", ["compare", "run1", "run2", "--out", "both.html"])
     compare.main()
     assert capsys.readouterr().out == "both.html\n"
-    assert compare.differing([run.read(Path(f"run{i}")) for i in (1, 2)]) == {"model.n_layer": [1, 2], "seed": [1, 2]}
+    assert compare.differing([read(Path(f"run{i}")) for i in (1, 2)]) == {"model.n_layer": [1, 2], "seed": [1, 2]}
     html = page("both.html")
     losses = [json.loads(Path(f"run{i}/summary.json").read_text())["best_val_loss"] for i in (1, 2)]
     assert f'<td class="number best">{min(losses):.4f}</td>' in html

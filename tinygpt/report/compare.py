@@ -13,7 +13,7 @@ from typing import Any
 from tinygpt.errors import UserError, one_line
 from tinygpt.flags import Parser
 from tinygpt.report.page import Cell, chart, section, shown, table, write
-from tinygpt.report.run import Run, figures, read
+from tinygpt.report.record import Run, figures, read
 
 
 def differing(runs: Sequence[Run]) -> dict[str, list[Any]]:

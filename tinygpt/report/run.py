@@ -5,20 +5,15 @@ python -m tinygpt.report.run RUN_DIR
 Everything in it is read from the run's files, so that a running run has a report, and a dead one too.
 """
 
-import csv
-import json
 import shlex
 import sys
 from html import escape
-from math import isfinite, log
+from math import log
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
-import yaml
 
-from tinygpt import files
-from tinygpt.config import command_line, flat, typed
+from tinygpt.config import typed
 from tinygpt.errors import UserError, one_line
 from tinygpt.flags import Parser
 from tinygpt.generation.streaming import IncrementalDecoder
@@ -26,67 +21,12 @@ from tinygpt.generation.text import TextGenerator, load
 from tinygpt.report import attention
 from tinygpt.report.attention import look, visible
 from tinygpt.report.page import Cell, Line, chart, code, section, shown, table, write
+from tinygpt.report.record import Run, again, figures, read
 
 LOOKED_AT = 48  # tokens of the passage that the attention maps are of
 SURPRISING = 8.0  # bits, from which a token has the strongest colour
 LARGE = 2**28  # bytes of a checkpoint, which take seconds to read and to check
 HTML = "report.html"
-
-
-class Run(NamedTuple):
-    """A run's files.
-
-    Attributes:
-        path: its directory.
-        summary, facts: summary.json and facts.json.
-        config: config.yaml as it is written.
-        records: metrics.csv, by column the steps and the values of the rows that have one.
-        samples: samples.jsonl.
-    """
-
-    path: Path
-    summary: dict[str, Any]
-    facts: dict[str, Any]
-    config: str
-    records: dict[str, tuple[list[int], list[float]]]
-    samples: list[dict[str, Any]]
-
-    @property
-    def name(self) -> str:
-        return self.path.resolve().name
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Every value of its configuration by its dotted name, but for where it lies."""
-        return {key: value for key, value in flat(yaml.safe_load(self.config)).items() if key != "run_dir"}
-
-    def line(self, column: str, name: str | None = None, mode: str = "lines") -> Line:
-        """A column of metrics.csv over the steps."""
-        x, y = self.records.get(column, ([], []))
-        return Line(name or column, x, y, mode)
-
-
-def read(path: Path) -> Run:
-    """The files of a run's directory.
-
-    Raises:
-        UserError: it is no run's directory, or the run has not begun to train.
-    """
-    try:
-        summary, facts = (json.loads((path / name).read_text("utf-8")) for name in ("summary.json", "facts.json"))
-        config = (path / "config.yaml").read_text("utf-8")
-        with (path / "metrics.csv").open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is not the directory of a run that has begun to train: {one_line(error)}") from error
-    records: dict[str, tuple[list[int], list[float]]] = {}
-    for row in rows:
-        for column, value in row.items():
-            if value and isfinite(float(value)):
-                x, y = records.setdefault(column, ([], []))
-                x.append(int(row["step"]))
-                y.append(float(value))
-    return Run(path, summary, facts, config, records, files.read_json_lines(path / "samples.jsonl"))
 
 
 def build(run_dir: Path) -> Path:
@@ -99,40 +39,6 @@ def build(run_dir: Path) -> Path:
     body = "\n".join(part for part in (_head(run), _curves(run), _samples(run), _model(run), _rest(run)) if part)
     write(run_dir / HTML, f"{run.name} · tinygpt", body)
     return run_dir / HTML
-
-
-def figures(run: Run) -> list[tuple[str, Any]]:
-    """What a run has reached and cost, by what it is called."""
-    s = run.summary
-    minutes, seconds = divmod(round(s["train_seconds"]), 60)
-    return [
-        ("best validation loss, nats a token", _four(s["best_val_loss"])),
-        ("best bits per byte", _four(s["best_val_bits_per_byte"])),
-        ("optimizer steps", s["step"]),
-        ("tokens seen", s["tokens_seen"]),
-        ("epochs", s["epoch"]),
-        ("of training, min:s", f"{minutes:,}:{seconds:02}"),
-        ("tokens a second", s["tokens_per_second"] and round(s["tokens_per_second"])),
-        ("of the device's peak", "n/a" if s["utilisation"] is None else f"{s['utilisation']:.0%}"),
-        ("parameters", s["n_parameters"]),
-        ("floating-point operations", f"{s['flops']:.2e}"),
-    ]
-
-
-def _four(loss: float | None) -> str | None:
-    """To the digits in which losses are compared."""
-    return None if loss is None else f"{loss:.4f}"
-
-
-def again(run: Run) -> str:
-    """The command of a run that is the same anywhere else; of a sweep's trial with what the sweep gave it."""
-    words = shlex.split(run.facts["commands"][0])[2:]  # python train.py …
-    kept = [word for word in words if not word.startswith(("sweep=", "sweep.", "run_dir="))]
-    if any(word.startswith("sweep=") for word in words):
-        keys = {word.partition("=")[0] for word in kept}
-        given = ("trainer.max_steps", "trainer.max_time", "eval_every")
-        kept += [typed(key, str(run.settings[key])) for key in given if key in run.settings and key not in keys]
-    return command_line(kept)
 
 
 def _head(run: Run) -> str:

@@ -17,7 +17,7 @@ from tinygpt.errors import UserError, one_line
 from tinygpt.flags import Parser
 from tinygpt.report.compare import differing
 from tinygpt.report.page import COLORS, GREY, Cell, Line, chart, code, figure, section, table, write
-from tinygpt.report.run import Run, again, read
+from tinygpt.report.record import Run, again, read
 from tinygpt.sweep import JOURNAL
 
 HTML = "sweep.html"
