@@ -202,7 +202,7 @@ def complain(error: BaseException, status: int = 1) -> int:
     if isinstance(error, UsageError):
         message, status = str(error), 2
     elif isinstance(error, UserError):
-        message = str(error)
+        message, status = str(error), 1
     elif full := full_disk(error):
         message = f"the disk is full{f', {full.filename} could not be written' if full.filename else ''}; make room"
     elif isinstance(error, HydraException | OmegaConfBaseException) or status == 2:

@@ -6,7 +6,8 @@
 The known small reference's model (GPT-2, 4 layers, 4 heads, 128 wide, 65 ids) on 12 rows of 64 random tokens, in one
 process, all taking turns: the run of `train.py` with its bar, its records and its checks; a bare loop over the same
 model (forward, loss, backward, clipping, AdamW); the same loop over `transformers`' GPT-2; and the matrix products of
-such a step and nothing else. What a run takes besides its steps: `benchmarks.footprint`.
+such a step and nothing else. Of our own step also what bar and records take. What a run takes besides its steps:
+`benchmarks.footprint`.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ from torch import Tensor, nn
 from benchmarks import machine, save
 from tinygpt.model import GPT2, next_token_loss
 from tinygpt.optim.adamw import adamw
+from tinygpt.training.metrics import Metrics
+from tinygpt.training.progress import Progress
 
 VOCABULARY, LAYERS, HEADS, WIDTH, BLOCK, ROWS = 65, 4, 4, 128, 64, 12
 TURN = 20  # steps
@@ -108,6 +112,22 @@ class Turns(pl.Callback):
     peers: dict[str, Callable[[], None]]
     device: str
     times: dict[str, list[float]]  # seconds a step, by turn
+    logging: list[float]  # seconds, by call
+
+    def on_fit_start(self, trainer: pl.Trainer, *_others: Any) -> None:
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, Metrics | Progress):
+                for name in ("on_train_batch_start", "on_train_batch_end"):
+                    setattr(callback, name, self._timed(getattr(callback, name)))
+
+    def _timed(self, hook: Callable[..., None]) -> Callable[..., None]:
+        @wraps(hook)
+        def timed(*args: Any) -> None:
+            begin = time.perf_counter()
+            hook(*args)
+            self.logging.append(time.perf_counter() - begin)
+
+        return timed
 
     def on_train_start(self, *_others: Any) -> None:
         self.since = time.perf_counter()
@@ -133,8 +153,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def steps(rounds: int, device: str, dtype: torch.dtype) -> dict[str, float]:
-    """Median milliseconds of a step, of each."""
+def steps(rounds: int, logger: str, device: str, dtype: torch.dtype) -> dict[str, float]:
+    """Milliseconds of a step: of each the median, of logging the mean, for it is every tenth step's."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     import train
@@ -150,21 +170,25 @@ def steps(rounds: int, device: str, dtype: torch.dtype) -> dict[str, float]:
         "transformers": bare(theirs, device, dtype),
         "products": products(model, device, dtype),
     }
-    module.Turns.device, module.Turns.times = device, {}
+    module.Turns.device, module.Turns.times, module.Turns.logging = device, {}, []
     precision = "32-true" if dtype == torch.float32 else "bf16-mixed"
-    words = [*COMMAND, f"trainer.max_steps={(rounds + 1) * TURN}", f"trainer.accelerator={device}"]
+    n_steps = (rounds + 1) * TURN
+    words = [*COMMAND, f"trainer.max_steps={n_steps}", f"trainer.accelerator={device}", f"logger={logger}"]
     words += [f"trainer.precision={precision}", "+callbacks.turns._target_=benchmarks.train.Turns"]
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         corpus(Path("corpus.txt"))
         sys.argv[1:] = words
         with contextlib.redirect_stdout(Terminal()):
             assert train.main() == 0
-    return {name: 1000 * statistics.median(times[1:]) for name, times in module.Turns.times.items()}
+    found = {name: statistics.median(times[1:]) for name, times in module.Turns.times.items()}
+    found["bar and records"] = sum(module.Turns.logging) / n_steps
+    return {name: 1000 * seconds for name, seconds in found.items()}
 
 
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=10, metavar="N", help="turns of each (default: %(default)s)")
+    p.add_argument("--logger", default="csv", help="as train.py takes it (default: %(default)s)")
     p.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="(default: %(default)s)")
     p.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="(default: %(default)s)")
     p.add_argument("--out", type=Path, metavar="FILE", help="write the results as JSON")
@@ -174,7 +198,7 @@ def main() -> None:
     if args.device == "cuda":
         facts["gpu"] = torch.cuda.get_device_name()
     print("; ".join(f"{name} {value}" for name, value in facts.items()))
-    found = steps(args.rounds, args.device, getattr(torch, args.dtype))
+    found = steps(args.rounds, args.logger, args.device, getattr(torch, args.dtype))
     ours = found["tinygpt"]
     print("\n| a step of 12 x 64 tokens | ms | of ours |\n|---|---|---|")
     for name, ms in found.items():

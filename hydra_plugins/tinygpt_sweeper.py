@@ -18,8 +18,8 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from tinygpt.errors import UsageError, one_line
-from tinygpt.sweep import DIVERGED
+from tinygpt.errors import UsageError, UserError, one_line
+from tinygpt.sweep import DIVERGED, JOURNAL
 
 # What may be another when a search goes on; its trials do not have it among their words.
 OWN = ("sweep.n_trials=", "sweep.n_jobs=", "run_dir=")
@@ -55,7 +55,7 @@ class OptunaSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> None:
         from tinygpt.files import alone
-        from tinygpt.sweep.study import Search
+        from tinygpt.sweep.study import STARTUP, Search
 
         parser = OverridesParser.create()
         given = parser.parse_overrides(arguments)
@@ -97,6 +97,10 @@ class OptunaSweeper(Sweeper):
                         f" best of {len(search.finished())}: trial {best.number}, {best.value:.4f}",
                         flush=True,
                     )
+                done = len(search.finished())
+                if done >= min(STARTUP, self.n_trials) and not any(path.is_dir() for path in self.directory.iterdir()):
+                    (self.directory / JOURNAL).unlink()
+                    raise UserError(f"none of {done} trials could begin, see above; the same command begins anew")
 
     def _reached(self, run_dir: Path) -> float:
         try:

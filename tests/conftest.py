@@ -1,5 +1,6 @@
 """What tests share: a tiny model, a tiny corpus, a folder of their own."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,10 @@ from tinygpt.data.encoding import encode
 from tinygpt.data.token_file import TokenFile
 from tinygpt.model import GPT, GPT2
 from tinygpt.tokenizers import ByteTokenizer, CharTokenizer
+
+# Tiny sizes are as fast with one thread, also in the processes that tests start; pytest -n runs more tests at once.
+torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The same examples every time, however slow the machine is.
 hypothesis.settings.register_profile("tinygpt", derandomize=True, deadline=None)

@@ -123,6 +123,22 @@ def test_a_trial_that_fails_counts_as_bad_and_the_search_goes_on(book):
 
 
 @pytest.mark.slow
+def test_a_search_of_which_no_trial_could_begin_is_not_kept(book):
+    words = [*SEARCH, *SPACE, "sweep.n_trials=2"]
+    book.rename("elsewhere.txt")
+    result = type_(*words)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == (
+        "train.py: none of 2 trials could begin, see above; the same command begins anew"
+    )
+    Path("elsewhere.txt").rename(book)
+    assert type_(*words).returncode == 0
+    assert [trial.value for trial in study().trials] == [
+        summary(f"sweep/{i}")["best_val_bits_per_byte"] for i in (0, 1)
+    ]
+
+
+@pytest.mark.slow
 def test_a_search_that_was_killed_goes_on_with_the_trial_that_it_was_in(book):
     words = [*SEARCH, *SPACE, "sweep.n_trials=2", "trainer.max_steps=300", "eval_every=20"]
     process = subprocess.Popen([sys.executable, ROOT / "train.py", *words], stdout=subprocess.PIPE, env=clean())
@@ -179,9 +195,9 @@ def test_a_mistake_in_a_search_is_one_line(command, words: list[str], message: s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+@pytest.mark.parametrize("launcher", ["joblib", "ray", "submitit_local"])
 def test_trials_run_at_once_by_hydras_launchers(book, launcher: str):
-    at_once = {"joblib": ["hydra.launcher.n_jobs=2"], "submitit_local": []}[launcher]
+    at_once = ["hydra.launcher.n_jobs=2"] if launcher == "joblib" else []
     words = [*SEARCH, *SPACE, f"hydra/launcher={launcher}", *at_once, "sweep.n_trials=2", "sweep.n_jobs=2"]
     assert type_(*words, PYTHONPATH=str(ROOT)).returncode == 0
     reached = [summary(f"sweep/{i}")["best_val_bits_per_byte"] for i in range(2)]
