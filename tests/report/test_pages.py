@@ -100,8 +100,8 @@ def test_runs_are_compared_by_where_they_differ(
     assert compare.differing([read(Path(f"run{i}")) for i in (1, 2)]) == {"model.n_layer": [1, 2], "seed": [1, 2]}
     html = page("both.html")
     losses = [json.loads(Path(f"run{i}/summary.json").read_text())["best_val_loss"] for i in (1, 2)]
-    assert f'<td class="number best">{min(losses):.4f}</td>' in html
-    assert f'<td class="number">{max(losses):.4f}</td>' in html
+    assert f'<td class="value best">{min(losses):.4f}</td>' in html
+    assert f'<td class="value">{max(losses):.4f}</td>' in html
     assert "http" not in html
 
 

@@ -4,7 +4,7 @@ python -m tinygpt.report.compare RUN_DIR RUN_DIR …
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from math import nan
 from pathlib import Path
@@ -36,13 +36,9 @@ def build(run_dirs: Sequence[Path], out: Path) -> None:
         names = [str(run.path) for run in runs]
     losses = [run.summary["best_val_loss"] for run in runs]
     lowest = f"{min((loss for loss in losses if loss is not None), default=nan):.4f}"
-    rows = []
-    for row in zip(*map(figures, runs), strict=True):
-        values: list[Any] = [value for _, value in row]
-        if row[0][0].startswith("best validation loss"):
-            values = [Cell(escape(shown(value)), "number best" if value == lowest else "number") for value in values]
-        rows.append((row[0][0], *values))
-    rows.append(("status", *(run.summary["status"] for run in runs)))
+    rows = [_row(row[0][0], (value for _, value in row), best=lowest) for row in zip(*map(figures, runs), strict=True)]
+    rows.append(_row("status", (run.summary["status"] for run in runs)))
+    settings = [_row(key, values) for key, values in differing(runs).items()]
     curves = [
         chart(
             title,
@@ -65,11 +61,16 @@ def build(run_dirs: Sequence[Path], out: Path) -> None:
     body = (
         f"<h1>{len(runs)} runs</h1>"
         + table(rows, ("", *names))
-        + section("Where their settings differ", table([(k, *v) for k, v in differing(runs).items()], ("", *names)))
+        + section("Where their settings differ", table(settings, ("", *names)))
         + section("How they went", f'<div class="charts">{"".join(curves)}</div>')
         + section("What they write", table(samples))
     )
     write(out, "Runs side by side · tinygpt", body)
+
+
+def _row(name: str, values: Iterable[Any], best: str | None = None) -> tuple[str, *tuple[Cell, ...]]:
+    """Of a table with a column a run."""
+    return name, *(Cell(escape(shown(value)), "value best" if value == best else "value") for value in values)
 
 
 def main() -> None:
