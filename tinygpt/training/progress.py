@@ -42,7 +42,7 @@ class Progress(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.line_at = time.monotonic()
         if sys.stdout.isatty():
-            layout = "{percentage:3.0f}% {bar} {postfix}"
+            layout = "{percentage:3.0f}% {bar} {desc}"
             self.bar = tqdm(total=1.0, file=sys.stdout, bar_format=layout, dynamic_ncols=True, leave=False)
 
     def on_train_batch_end(
@@ -52,7 +52,7 @@ class Progress(pl.Callback):
         if m.step % m.log_every or m.train_loss is None:
             return
         if self.bar is not None:
-            self.bar.set_postfix_str(self._line(), refresh=False)
+            self.bar.set_description_str(self._line(), refresh=False)
             self.bar.update(min(1.0, m.budget.progress(m.step)) - self.bar.n)
         elif time.monotonic() - self.line_at >= SECONDS_BETWEEN_LINES:
             self.line_at = time.monotonic()
