@@ -2,8 +2,8 @@
 
     python train.py --help
 
-Hydra and OmegaConf appear here alone; everything in tinygpt/ takes plain arguments. The run itself is
-`tinygpt/training/run.py`, imported late: it brings torch and Lightning, which --help need not wait for.
+Hydra and OmegaConf appear here and in hydra_plugins/ alone; everything in tinygpt/ takes plain arguments. The run
+itself is `tinygpt/training/run.py`, imported late: it brings torch and Lightning, which --help need not wait for.
 """
 
 import json
@@ -35,8 +35,10 @@ from tinygpt.sweep import DIVERGED
 from tinygpt.sweep.isolation import isolated, line_from_parent
 
 CONF = Path(__file__).resolve().parent / "conf"
+SPACE = "sweep.space."  # of conf/sweep/, whose keys are those of the configuration
 TRIAL = "--trial"  # what a sweep calls this file with, for one of its runs
 ENDING = 120  # seconds in which a run that was stopped has saved
+NO_ROOM = 3  # the exit status of a trial for which the disk was too full: not its settings' fault
 
 # What was asked for, also of the processes of a sweep's trials, which find the line below done already.
 SHOW_TRACEBACKS = os.environ.setdefault("TINYGPT_TRACEBACKS", os.environ.get("HYDRA_FULL_ERROR", "0")) == "1"
@@ -66,7 +68,12 @@ def explain(error: BaseException, overrides: list[str]) -> str:
         return f"{key}={values} are several values: a list is {shlex.quote(f'{key}=[{values}]')}, a sweep needs -m"
     unknown = re.search(r"Could not override '([^']+)'", str(error))
     if unknown:
-        return unknown_key(unknown[1], keys_of(unknown[1].rpartition(".")[0], overrides))
+        if unknown[1].startswith(SPACE):
+            return f"{unknown[1]} is not what is set for a search; {unknown[1].removeprefix(SPACE)} is"
+        group = unknown[1].rpartition(".")[0]
+        known = keys_of(group, overrides)
+        others = "" if known else f"; {group} is one of: {', '.join(sorted(choices_of(group)))}"
+        return unknown_key(unknown[1], known) + others
     return one_line(error)
 
 
@@ -83,6 +90,8 @@ def keys_of(group: str, overrides: list[str]) -> list[str]:
     except HydraException:  # a sweep over choices: the keys of the default ones
         cfg = compose("train", [])
     node = OmegaConf.select(cfg, group) if group else cfg
+    if node is None and group in GROUPS:
+        return []
     if not isinstance(node, DictConfig):
         return keys_of(group.rpartition(".")[0], overrides)
     return sorted({*map(str, node), *([] if group else GROUPS)} - {"_target_"})
@@ -94,14 +103,19 @@ def compose(name: str, overrides: list[str], directory: Path = CONF) -> DictConf
         return hydra.compose(name, overrides)
 
 
+def values_of(key: str, words: list[str]) -> list[Any]:
+    """What the words of a command line give a key, in their order."""
+    overrides = OverridesParser.create().parse_overrides([word for word in words if word.startswith(f"{key}=")])
+    return [override.value() for override in overrides]
+
+
 def resumed_from(words: list[str]) -> Path | None:
     """The directory of the run that `resume=RUN_DIR` goes on with; None: no word says so.
 
     Raises:
         UsageError: there is no such run, or another word asks for what a run that has begun cannot have.
     """
-    overrides = OverridesParser.create().parse_overrides([word for word in words if word.startswith("resume=")])
-    named = [override.value() for override in overrides if override.value() is not None]
+    named = [value for value in values_of("resume", words) if value is not None]
     if not named:
         return None
     run_dir = Path(str(named[-1]))
@@ -139,6 +153,8 @@ def trial(cfg: DictConfig) -> tuple[float, int]:
     print(f"\n{cfg.run_dir}: {shlex.join(words)}", flush=True)
     asked = {"cfg": OmegaConf.to_container(cfg, resolve=True), "words": words, "sweep_dir": hydra_cfg.sweep.dir}
     status = isolated([sys.executable, str(CONF.parent / "train.py"), TRIAL], json.dumps(asked))
+    if status == NO_ROOM:
+        raise UserError("the sweep ends, for the disk is full; make room, and the same command goes on")
     if status < 0:
         number, status = Signals(-status).name, 1
         print(f"train.py: the trial {cfg.run_dir} was killed by {number}; it counts as diverged", file=sys.stderr)
@@ -183,10 +199,12 @@ def attempt(cfg: DictConfig, words: list[str], *, is_trial: bool = False) -> tup
         result = run.run({str(key): value for key, value in plain.items()}, words, begun, is_trial=is_trial)
         return result if isfinite(result) else DIVERGED, 0
     except Exception as error:
-        return DIVERGED, complain(error)
+        status = complain(error)
+        return DIVERGED, NO_ROOM if is_trial and full_disk(error) else status
     finally:
         run_dir = Path(cfg.run_dir)
-        if run_dir.is_dir() and not any(run_dir.iterdir()):  # Hydra has made it before anything was checked
+        # Hydra has made it before anything was checked. A sweep's report tells of a trial by its directory.
+        if not is_trial and run_dir.is_dir() and not any(run_dir.iterdir()):
             run_dir.rmdir()
 
 
@@ -223,7 +241,7 @@ def main() -> int:
         if sys.argv[1:] == [TRIAL]:
             return attempt_trial(**json.loads(line_from_parent()))
         run_dir = None if {"--help", "-h"} & set(sys.argv) else resumed_from(sys.argv[1:])
-        if {"-m", "--multirun"} & set(sys.argv) and "dry_run=true" in sys.argv:
+        if {"-m", "--multirun"} & set(sys.argv) and any(values_of("dry_run", sys.argv[1:])):
             raise UsageError("dry_run=true does not go with -m: it tells what one run would cost")
         if run_dir is None:
             job()

@@ -38,9 +38,6 @@ class OptunaSweeper(Sweeper):
     """
 
     def __init__(self, n_trials: int, n_jobs: int, seed: int, metric: str, space: DictConfig | None = None) -> None:
-        for name, value in (("n_trials", n_trials), ("n_jobs", n_jobs)):
-            if not isinstance(value, int) or value < 1:
-                raise UsageError(f"sweep.{name} must be a number of at least 1, got {value}")
         self.n_trials = n_trials
         self.n_jobs = n_jobs
         self.seed = seed
@@ -57,6 +54,10 @@ class OptunaSweeper(Sweeper):
         from tinygpt.files import alone
         from tinygpt.sweep.study import STARTUP, Search
 
+        # Not in the constructor: Hydra words in its own way what is raised there.
+        for name, value, least in (("n_trials", self.n_trials, 1), ("n_jobs", self.n_jobs, 1), ("seed", self.seed, 0)):
+            if not isinstance(value, int) or value < least:
+                raise UsageError(f"sweep.{name} must be a number of at least {least}, got {value}")
         parser = OverridesParser.create()
         given = parser.parse_overrides(arguments)
         keys = {override.key_or_group for override in given}
@@ -92,13 +93,13 @@ class OptunaSweeper(Sweeper):
                     trial = search.tell(request.number, self._reached(self.directory / str(request.number)))
                     best = search.study.best_trial
                     told = "failed" if trial.value is None or trial.value >= DIVERGED else f"{trial.value:.4f}"
-                    print(
-                        f"trial {trial.number}: {'pruned at ' if trial.state.name == 'PRUNED' else ''}{told};"
-                        f" best of {len(search.finished())}: trial {best.number}, {best.value:.4f}",
-                        flush=True,
-                    )
+                    told = f"trial {trial.number}: {'pruned at ' if trial.state.name == 'PRUNED' else ''}{told}"
+                    done = len(search.finished())
+                    if best.value is not None and best.value < DIVERGED:
+                        told += f"; best of {done}: trial {best.number}, {best.value:.4f}"
+                    print(told, flush=True)
                 done = len(search.finished())
-                if done >= min(STARTUP, self.n_trials) and not any(path.is_dir() for path in self.directory.iterdir()):
+                if done >= min(STARTUP, self.n_trials) and not any(self.directory.glob("*/config.yaml")):
                     (self.directory / JOURNAL).unlink()
                     raise UserError(f"none of {done} trials could begin, see above; the same command begins anew")
 

@@ -88,21 +88,6 @@ def test_experiments_say_their_command_line():
         assert f"#   python train.py experiment={file.stem}" in file.read_text()
 
 
-def test_every_file_names_a_choice_that_help_lists():
-    assert {file.parent.as_posix() for file in FILES} >= {
-        "attention",
-        "callbacks",
-        "data",
-        "experiment",
-        "logger",
-        "model",
-        "optimizer",
-        "schedule",
-        "tokenizer",
-        "trainer",
-    }
-
-
 def test_the_model_in_a_configuration_needs_no_memory_to_be_checked():
     with torch.device("meta"):
         model = build(compose(), "model", vocab_size=10**6)

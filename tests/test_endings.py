@@ -1,5 +1,6 @@
 """How runs and sweeps end: refused, diverged, stopped, early, with a trial that failed; and what they return."""
 
+import errno
 import json
 import os
 import signal
@@ -8,11 +9,13 @@ import sys
 import time
 from pathlib import Path
 
+import hydra
 import pytest
 import torch
 
 import train
 from tests.conftest import TINY
+from tinygpt.sweep.study import load
 from tinygpt.training import run
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +50,8 @@ def test_a_run_is_never_overwritten(command):
 
 def test_a_sweep_trains_each_trial_and_goes_on_after_one_that_fails(command):
     assert command(*TINY, "-m", "model.n_head=2,5,4", "run_dir=sweep")[0] == 2
-    assert sorted(path.name for path in Path("sweep").iterdir() if path.is_dir()) == ["0", "2"]
+    assert sorted(path.name for path in Path("sweep").iterdir() if path.is_dir()) == ["0", "1", "2"]
+    assert not [*Path("sweep/1").iterdir()]  # by which its report knows of it
     for trial in ("0", "2"):
         assert json.loads(Path(f"sweep/{trial}/summary.json").read_text())["status"] == "completed"
 
@@ -64,6 +68,30 @@ def test_a_run_returns_its_best_bits_per_byte(command, monkeypatch):
     monkeypatch.setattr(run, "run", lambda *given, **named: returned.append(original(*given, **named)) or returned[-1])
     assert command(*TINY)[0] == 0
     assert returned == [json.loads(Path("run/summary.json").read_text())["best_val_bits_per_byte"]]
+
+
+def test_a_run_none_of_whose_validations_was_a_number_has_failed(command):
+    words = ["model=gpt2", "optimizer.lr=1e30", "trainer.gradient_clip_val=0.0", "on_bad_loss=skip"]
+    status, _, err = command(*TINY, *words)
+    assert (status, err.splitlines()[-1]) == (1, "train.py: no validation loss was a number; try a lower optimizer.lr")
+    assert json.loads(Path("run/summary.json").read_text())["status"] == "failed"
+
+
+def test_a_full_disk_ends_a_sweep_and_is_not_its_trials_fault(command, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object, **__: object) -> float:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(run, "run", full)
+    with hydra.initialize_config_dir(str(train.CONF), version_base=None):
+        cfg = hydra.compose("train", TINY)
+    assert train.attempt(cfg, TINY, is_trial=True)[1] == train.NO_ROOM
+    monkeypatch.setattr(train, "isolated", lambda *_: train.NO_ROOM)
+    status, _, err = command(*TINY, "-m", "sweep=optuna", "sweep.n_trials=2", "run_dir=sweep")
+    assert status == 1
+    assert err.splitlines()[-1] == (
+        "train.py: the sweep ends, for the disk is full; make room, and the same command goes on"
+    )
+    assert [trial.state.is_finished() for trial in load(Path("sweep")).trials] == [False]
 
 
 def test_a_run_that_diverges_returns_a_finite_number(command, monkeypatch):

@@ -15,10 +15,13 @@ import optuna
 import pytest
 import yaml
 from omegaconf import OmegaConf
+from optuna.distributions import FloatDistribution
 
 import train
 from tests.conftest import TINY
-from tinygpt.sweep.study import load
+from tests.test_tracking import wandb_records
+from tinygpt.report.sweep import build
+from tinygpt.sweep.study import STARTUP, STEPS, RunningTrial, Search, load
 
 ROOT = Path(__file__).parents[1]
 SEARCH = [*(word for word in TINY if not word.startswith("model.n_embd")), "-m", "sweep=optuna", "run_dir=sweep"]
@@ -103,7 +106,7 @@ def test_a_search_trains_reports_and_goes_on_by_the_same_command(book):
     assert [summary(f"sweep/{i}")["best_val_bits_per_byte"] for i in range(2)] == reached
     result = type_(*words, "model.n_head=1")
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
-    assert "run_dir=sweep holds another sweep" in result.stderr
+    assert "run_dir=sweep holds another sweep, whose fixed is [" in result.stderr
 
 
 @pytest.mark.slow
@@ -116,10 +119,36 @@ def test_a_trial_that_fails_counts_as_bad_and_the_search_goes_on(book):
     assert result.returncode == 2
     assert "n_embd=16, n_head=5" in result.stderr
     assert "failed; best of" in result.stdout
-    done = heads.count("2")
-    assert (
-        f"{done} of {done} trials have a result, 0 were pruned" in Path("sweep/sweep.html").read_text()
-    )  # the others left nothing
+    page = Path("sweep/sweep.html").read_text()
+    assert f"{heads.count('2')} of 4 trials have a result, 0 were pruned" in page
+    failed = ", ".join(str(i) for i, head in enumerate(heads) if head == "5")
+    assert f"Without a record, for they failed before the first step, or begin just now: {failed}." in page
+
+
+def test_a_trial_that_is_worse_than_the_others_is_pruned(book, capsys: pytest.CaptureFixture):
+    search = Search(
+        Path("sweep"), {"optimizer.lr": FloatDistribution(0.001, 0.1)}, [], "best_val_bits_per_byte", seed=1
+    )
+    for request in search.ask(STARTUP):
+        trial = RunningTrial(Path("sweep") / str(request.number))
+        assert not any(trial.report(step / STEPS, 0.1) for step in range(STEPS))
+        search.tell(request.number, 0.1)
+    (request,) = search.ask(1)
+    with hydra.initialize_config_dir(str(train.CONF), version_base=None):
+        cfg = hydra.compose("train", [*TINY, "sweep=optuna"])
+    cfg.run_dir = f"sweep/{request.number}"
+    assert train.attempt(cfg, TINY, is_trial=True)[1] == 0
+    assert "stopped early, after step 4/6: pruned, for most trials were better" in capsys.readouterr().out
+    assert study().trials[-1].state == optuna.trial.TrialState.PRUNED
+    assert "0 of 1 trials have a result, 1 were pruned" in build(Path("sweep")).read_text()
+
+
+@pytest.mark.slow
+def test_the_trials_of_a_sweep_are_a_group_of_wandb(book):
+    assert type_(*TINY, "-m", "seed=1,2", "logger=wandb", "run_dir=sweep", WANDB_MODE="offline").returncode == 0
+    for trial in ("0", "1"):
+        groups = {r.run.run_group for r in wandb_records(Path("sweep", trial, "wandb")) if r.HasField("run")}
+        assert groups == {"sweep"}
 
 
 @pytest.mark.slow
@@ -175,8 +204,11 @@ def test_a_search_whose_trial_is_killed_goes_on(book):
     ("words", "message"),
     [
         (["sweep.metric=accuracy"], "sweep.metric must be one of best_val_bits_per_byte, best_val_loss, "),
-        (["dry_run=true"], "dry_run=true does not go with -m"),
-        (["sweep.n_trials=0"], "sweep.n_trials must be a number of at least 1, got 0"),
+        (["dry_run=True"], "dry_run=true does not go with -m"),
+        (["sweep.n_trials=0"], "train.py: sweep.n_trials must be a number of at least 1, got 0\n"),
+        (["sweep.n_jobs=many"], "train.py: sweep.n_jobs must be a number of at least 1, got many\n"),
+        (["sweep.seed=-1"], "train.py: sweep.seed must be a number of at least 0, got -1\n"),
+        (["sweep.space.optimizer.lr=1"], "sweep.space.optimizer.lr is not what is set for a search; optimizer.lr is\n"),
         (["sweep=grid"], "there is no sweep=grid; sweep is one of: optuna"),
         (["sweep.ntrials=3"], "there is no key sweep.ntrials; did you mean n_trials?"),
         (["optimizer.lr=interval(3,1)"], "optimizer.lr=interval(3,1): "),

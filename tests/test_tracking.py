@@ -89,6 +89,14 @@ def test_the_same_prompts_are_continued_after_every_validation(command):
         assert sample["text"] == again
 
 
+@pytest.mark.parametrize(("line", "prompt"), [("ab", "ab"), ("€" * 9, "€" * 5)])
+def test_the_prompt_is_the_beginning_of_one_document_and_of_whole_characters(command, line: str, prompt: str):
+    Path("lines.txt").write_text(f"{line}\n" * 200, encoding="utf-8")
+    words = ["data=lines", "data.files=lines.txt", "tokenizer=byte", "callbacks.samples.max_new_tokens=8"]
+    assert command(*(word for word in TINY if not word.startswith("data")), *words, "data.batch_size=4")[0] == 0
+    assert {sample["prompt"] for sample in samples()} == {"", prompt}
+
+
 def test_samples_change_nothing_that_is_trained(command):
     assert command(*RUN, "run_dir=with")[0] == 0
     assert command(*RUN, "~callbacks.samples", "run_dir=without")[0] == 0
@@ -150,6 +158,14 @@ def test_several_loggers_record_the_same_figures(command, monkeypatch: pytest.Mo
     assert any(r.HasField("artifact") or r.request.HasField("log_artifact") for r in kept)
     assert any(r.HasField("exit") for r in kept)  # it is finished
     assert wandb.run is None
+
+
+def test_wandb_does_nothing_where_its_own_switch_says_so(command, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    status, out, _ = command(*RUN, "logger=wandb")
+    assert status == 0
+    assert "sync" not in out
+    assert not [*Path("run/wandb").glob("*run-*")]
 
 
 @pytest.mark.parametrize("choice", ["csv", "none"])

@@ -77,3 +77,12 @@ def alone(directory: Path, timeout: float = 0) -> Iterator[None]:
         raise UsageError(f"another process trains in {directory}; wait for it, or stop it") from error
     with held:
         yield
+
+
+def is_taken(directory: Path) -> bool:
+    """Whether a process trains, or sweeps, in this directory."""
+    try:
+        with alone(directory):
+            return False
+    except (UsageError, OSError):  # of a directory that can only be read nobody knows
+        return True

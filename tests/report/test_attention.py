@@ -69,7 +69,7 @@ def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 
 def test_a_picture_and_a_page_are_written(command, capsys: pytest.CaptureFixture):
     command("--text", "abcabc", "--out", "out/seen")
-    assert capsys.readouterr().out == "out/seen.png\nout/seen.html\n"
+    assert capsys.readouterr().out == "out/seen.html\nout/seen.png\n"
     pixels = imread("out/seen.png")
     assert pixels.shape[0] > 300
     assert len(np.unique(pixels[..., :3].reshape(-1, 3), axis=0)) > 10

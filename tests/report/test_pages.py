@@ -12,14 +12,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from optuna.distributions import IntDistribution
+from optuna.trial import TrialState
 
 import tinygpt
 from tests.conftest import TINY
 from tinygpt.errors import UserError
+from tinygpt.files import alone
 from tinygpt.model.loss import next_token_loss
 from tinygpt.report import compare, run, sweep
 from tinygpt.report.page import shown
-from tinygpt.report.record import read
+from tinygpt.report.record import Run, again, read
+from tinygpt.sweep.study import Search
 
 
 def page(path: str) -> str:
@@ -74,6 +78,15 @@ def test_a_run_without_a_checkpoint_or_samples_has_a_report(command):
     assert "What it writes" not in html
 
 
+def test_a_run_that_was_killed_is_told_from_one_that_goes_on(command):
+    assert command(*TINY)[0] == 0
+    summary = Path("run/summary.json")
+    summary.write_text(summary.read_text().replace("completed", "running"))
+    with alone(Path("run")):
+        assert read(Path("run")).summary["status"] == "running"
+    assert read(Path("run")).summary["status"] == "killed"
+
+
 def test_a_run_that_fails_has_a_report_that_says_so(command):
     assert command(*TINY, "model=gpt2", "optimizer.lr=1e30", "trainer.gradient_clip_val=0.0", "eval_every=1")[0] == 1
     assert 'class="status failed"' in page("run/report.html")
@@ -99,9 +112,11 @@ def test_runs_are_compared_by_where_they_differ(
     assert capsys.readouterr().out == "both.html\n"
     assert compare.differing([read(Path(f"run{i}")) for i in (1, 2)]) == {"model.n_layer": [1, 2], "seed": [1, 2]}
     html = page("both.html")
-    losses = [json.loads(Path(f"run{i}/summary.json").read_text())["best_val_loss"] for i in (1, 2)]
-    assert f'<td class="value best">{min(losses):.4f}</td>' in html
-    assert f'<td class="value">{max(losses):.4f}</td>' in html
+    summaries = [json.loads(Path(f"run{i}/summary.json").read_text()) for i in (1, 2)]
+    bits = sorted(summary["best_val_bits_per_byte"] for summary in summaries)
+    assert re.findall(r'<td class="value best">(.*?)</td>', html) == [f"{bits[0]:.4f}"]
+    assert f'<td class="value">{bits[1]:.4f}</td>' in html
+    assert all(f'<td class="value">{summary["best_val_loss"]:.4f}</td>' in html for summary in summaries)
     assert "http" not in html
 
 
@@ -119,9 +134,42 @@ def test_a_sweeps_report_has_every_trial_the_best_one_first(command):
     assert f"<pre>python train.py {words} optimizer.lr={lr}</pre>" in html
     assert f"The best: trial {order[0]}, {reached[order[0]]:.4f} bits per byte" in html
     assert "3 of 4 trials have a result, 0 were pruned" in html
-    assert "having failed before the first step: 3." in html
+    assert "Without a record, for they failed before the first step, or begin just now: 3." in html
     assert "optimizer.lr</h3>" in html
     assert "http" not in html
+
+
+def test_a_searchs_report_ranks_by_what_it_minimised(command):
+    assert command(*TINY, "run_dir=sweep/0")[0] == 0
+    for number, loss, bits in ((1, 1.5, 2.5), (2, 1.25, 2.75), (3, 1.0, 2.0)):
+        shutil.copytree("sweep/0", f"sweep/{number}")
+        path = Path(f"sweep/{number}/summary.json")
+        summary = json.loads(path.read_text()) | {"best_val_loss": loss, "best_val_bits_per_byte": bits}
+        path.write_text(json.dumps(summary))
+    search = Search(Path("sweep"), {"seed": IntDistribution(1, 9)}, [], "best_val_loss", seed=1)
+    search.ask(4)
+    search.study.tell(3, state=TrialState.PRUNED)
+    sweep.build(Path("sweep"))
+    html = page("sweep/sweep.html")
+    assert [int(n) for n in re.findall(r'<a href="(\d)/report.html">', html)] == [2, 1, 0, 3]
+    assert "The best: trial 2, 1.2500 nats a token" in html
+    assert "3 of 4 trials have a result, 1 were pruned" in html
+
+
+def test_what_a_result_depends_on_is_what_mattered():
+    values = [float(i) for i in range(20)]
+    settings = {"a": [0.001 * 1.5**i for i in range(20)], "b": ["x", "y"] * 10}
+    shares = sweep._importance(values, settings)
+    assert [*shares] == ["a", "b"]
+    assert shares["a"] > 0.9
+    assert sum(shares.values()) == pytest.approx(1)
+
+
+def test_a_trials_command_has_what_the_sweep_gave_it():
+    words = "python train.py sweep=optuna sweep.n_trials=3 optimizer.lr=0.01 eval_every=20 run_dir=sweep/7"
+    config = "trainer: {max_steps: 300, max_time: null}\neval_every: 20\nrun_dir: sweep/7\n"
+    trial = Run(Path("sweep/7"), {}, {"commands": [words]}, config, {}, [])
+    assert again(trial) == ("python train.py optimizer.lr=0.01 eval_every=20 trainer.max_steps=300")
 
 
 @pytest.mark.parametrize("build", [run.build, sweep.build, lambda path: compare.build([path], path / "x.html")])

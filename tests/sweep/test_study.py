@@ -43,12 +43,28 @@ def test_trials_that_were_not_finished_come_first_when_a_search_goes_on():
 
 
 @pytest.mark.parametrize(
-    "changes", [{"fixed": ["seed=2"]}, {"space": {"a": SPACE["a"]}}, {"space": SPACE | {"b": IntDistribution(1, 5)}}]
+    "changes",
+    [
+        {"fixed": ["seed=2"]},
+        {"metric": "best_val_bits_per_byte"},
+        {"space": {"a": SPACE["a"]}},
+        {"space": SPACE | {"b": IntDistribution(1, 5)}},
+    ],
 )
 def test_another_search_does_not_take_the_directory(changes: dict):
     search()
-    with pytest.raises(UsageError, match="run_dir=sweep holds another sweep, of seed=1 and a, b; name another"):
+    (what,) = changes
+    with pytest.raises(UsageError, match=f"run_dir=sweep holds another sweep, whose {what} is .*; name another"):
         search(**changes)
+
+
+def test_a_trial_that_was_killed_while_it_was_drawn_is_given_up():
+    s = search()
+    s.study.ask({"a": SPACE["a"]})
+    (request,) = search().ask(1)
+    assert request.number == 1
+    assert request.settings.keys() == SPACE.keys()
+    assert s.study.trials[0].state == optuna.trial.TrialState.FAIL
 
 
 def test_a_trial_below_the_median_is_pruned_and_counts_as_finished():

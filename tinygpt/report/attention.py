@@ -187,10 +187,11 @@ def main() -> None:
     heads = look(gpt.model, ids)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     png, html = (args.out.with_name(f"{args.out.name}.{ending}") for ending in ("png", "html"))
-    picture(heads, tokens, png)
     heading = f"<h1>Where each head looks</h1><p>{len(tokens)} tokens, {len(heads.weights)} layers</p>"
     page.write(html, "Where each head looks", heading + section(heads, tokens))
-    print(f"{png}\n{html}")
+    print(html)
+    picture(heads, tokens, png)  # which is refused where it would be too large
+    print(png)
 
 
 if __name__ == "__main__":

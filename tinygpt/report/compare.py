@@ -13,7 +13,7 @@ from typing import Any
 from tinygpt.errors import UserError, one_line
 from tinygpt.flags import Parser
 from tinygpt.report.page import Cell, chart, section, shown, table, write
-from tinygpt.report.record import Run, figures, read
+from tinygpt.report.record import BITS_PER_BYTE, Run, figures, read
 
 
 def differing(runs: Sequence[Run]) -> dict[str, list[Any]]:
@@ -34,9 +34,11 @@ def build(run_dirs: Sequence[Path], out: Path) -> None:
     names = [run.name for run in runs]
     if len(set(names)) < len(names):  # trials of several sweeps
         names = [str(run.path) for run in runs]
-    losses = [run.summary["best_val_loss"] for run in runs]
-    lowest = f"{min((loss for loss in losses if loss is not None), default=nan):.4f}"
-    rows = [_row(row[0][0], (value for _, value in row), best=lowest) for row in zip(*map(figures, runs), strict=True)]
+    lowest = min((value for run in runs if (value := run.summary["best_val_bits_per_byte"]) is not None), default=nan)
+    rows = [
+        _row(row[0][0], (value for _, value in row), f"{lowest:.4f}" if row[0][0] == BITS_PER_BYTE else None)
+        for row in zip(*map(figures, runs), strict=True)
+    ]
     rows.append(_row("status", (run.summary["status"] for run in runs)))
     settings = [_row(key, values) for key, values in differing(runs).items()]
     curves = [
@@ -75,7 +77,7 @@ def _row(name: str, values: Iterable[Any], best: str | None = None) -> tuple[str
 
 def main() -> None:
     p = Parser(prog="python -m tinygpt.report.compare", description="Put runs side by side on one HTML page.")
-    p.add_argument("run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="the directories of two runs or more")
+    p.add_argument("run_dirs", type=Path, nargs="+", metavar="RUN_DIR", help="the directories of runs")
     p.add_argument("--out", type=Path, default=Path("compare.html"), metavar="FILE", help="(default: compare.html)")
     args = p.parse_args()
     build(args.run_dirs, args.out)

@@ -3,6 +3,7 @@
 import csv
 import json
 import shlex
+from collections.abc import Iterable
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,13 +15,15 @@ from tinygpt.config import command_line, flat, typed
 from tinygpt.errors import UserError, one_line
 from tinygpt.report.page import Line
 
+BITS_PER_BYTE = "best bits per byte"  # by which runs are compared, whatever their tokenizers
+
 
 class Run(NamedTuple):
     """A run's files.
 
     Attributes:
         path: its directory.
-        summary, facts: summary.json and facts.json.
+        summary, facts: summary.json and facts.json; the status of a run that was killed is "killed".
         config: config.yaml as it is written.
         records: metrics.csv, by column the steps and the values of the rows that have one.
         samples: samples.jsonl.
@@ -58,17 +61,23 @@ def read(path: Path) -> Run:
         summary, facts = (json.loads((path / name).read_text("utf-8")) for name in ("summary.json", "facts.json"))
         config = (path / "config.yaml").read_text("utf-8")
         with (path / "metrics.csv").open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+            records = _columns(file)
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is not the directory of a run that has begun to train: {one_line(error)}") from error
+    if summary["status"] == "running" and not files.is_taken(path):
+        summary["status"] = "killed"  # it could not say so itself
+    return Run(path, summary, facts, config, records, files.read_json_lines(path / "samples.jsonl"))
+
+
+def _columns(file: Iterable[str]) -> dict[str, tuple[list[int], list[float]]]:
     records: dict[str, tuple[list[int], list[float]]] = {}
-    for row in rows:
+    for row in csv.DictReader(file):
         for column, value in row.items():
             if value and isfinite(float(value)):
                 x, y = records.setdefault(column, ([], []))
                 x.append(int(row["step"]))
                 y.append(float(value))
-    return Run(path, summary, facts, config, records, files.read_json_lines(path / "samples.jsonl"))
+    return records
 
 
 def figures(run: Run) -> list[tuple[str, Any]]:
@@ -77,7 +86,7 @@ def figures(run: Run) -> list[tuple[str, Any]]:
     minutes, seconds = divmod(round(s["train_seconds"]), 60)
     return [
         ("best validation loss, nats a token", _four(s["best_val_loss"])),
-        ("best bits per byte", _four(s["best_val_bits_per_byte"])),
+        (BITS_PER_BYTE, _four(s["best_val_bits_per_byte"])),
         ("optimizer steps", s["step"]),
         ("tokens seen", s["tokens_seen"]),
         ("epochs", s["epoch"]),

@@ -17,11 +17,10 @@ from tinygpt.errors import UserError, one_line
 from tinygpt.flags import Parser
 from tinygpt.report.compare import differing
 from tinygpt.report.page import COLORS, GREY, Cell, Line, chart, code, figure, section, table, write
-from tinygpt.report.record import Run, again, read
-from tinygpt.sweep import JOURNAL
+from tinygpt.report.record import again, read
+from tinygpt.sweep import JOURNAL, METRICS
 
 HTML = "sweep.html"
-VALUE = "bits per byte"
 WIDE = 10.0  # times the least of a setting's values that the largest must be for a logarithmic axis
 ENOUGH = 20  # trials, before it can be said what mattered
 
@@ -41,22 +40,27 @@ def build(directory: Path) -> Path:
             broken.append(str(name))
     if not runs:
         raise UserError(f"{directory} is not the directory of a sweep of which a trial has begun to train")
-    pruned = _pruned(directory)
-    runs.sort(key=lambda run: (run.name in pruned, _value(run) is None, _value(run)))
+    metric, pruned = _search(directory)
+    unit = METRICS[metric]
+    values = {run.name: run.summary[metric] if run.summary["status"] == "completed" else None for run in runs}
+    runs.sort(key=lambda run: (run.name in pruned, values[run.name] is None, values[run.name]))
     settings = differing(runs)
-    done = [run for run in runs if run.name not in pruned and _value(run) is not None]
+    done = [run for run in runs if run.name not in pruned and values[run.name] is not None]
     told = f"{len(done)} of {len(names)} trials have a result, {len(pruned)} were pruned."
     body = f"<h1>{escape(directory.resolve().name)}</h1><p>{told}</p>"
     if done:
         body += section(
-            f"The best: trial {done[0].name}, {_value(done[0]):.4f} bits per byte",
+            f"The best: trial {done[0].name}, {values[done[0].name]:.4f} {unit}",
             code(again(done[0])),
         )
     rows = [
         (
             Cell(f'<a href="{run.name}/report.html">{run.name}</a>'),
             "pruned" if run.name in pruned else run.summary["status"],
-            Cell("" if _value(run) is None else f"{_value(run):.4f}", "number best" if [run] == done[:1] else "number"),
+            Cell(
+                "" if values[run.name] is None else f"{values[run.name]:.4f}",
+                "number best" if [run] == done[:1] else "number",
+            ),
             run.summary["step"],
             round(run.summary["train_seconds"]),
             run.summary["n_parameters"],
@@ -64,56 +68,53 @@ def build(directory: Path) -> Path:
         )
         for i, run in enumerate(runs)
     ]
-    head = ("trial", "status", VALUE, "steps", "seconds", "parameters", *settings)
+    head = ("trial", "status", unit, "steps", "seconds", "parameters", *settings)
     body += section("All trials", table(rows, head))
     if broken:
-        body += f"<p>Without a result, having failed before the first step: {', '.join(broken)}.</p>"
-    places = [runs.index(run) for run in done]
-    searched = {key: [values[i] for i in places] for key, values in settings.items()}
+        body += (
+            f"<p>Without a record, for they failed before the first step, or begin just now: {', '.join(broken)}.</p>"
+        )
+    searched = {key: values[: len(done)] for key, values in settings.items()}
     searched = {key: values for key, values in searched.items() if len(set(map(str, values))) > 1}
     if len(done) > 1 and searched:
-        body += _charts(done, searched)
+        body += _charts([run.name for run in done], [run.summary[metric] for run in done], unit, searched)
     write(directory / HTML, f"{directory.resolve().name} · tinygpt", body)
     return directory / HTML
 
 
-def _pruned(directory: Path) -> set[str]:
-    """The names of a search's trials that were given up before their end."""
+def _search(directory: Path) -> tuple[str, set[str]]:
+    """What a sweep makes low, and the names of the trials that it gave up before their end; a grid gives up none."""
     if not (directory / JOURNAL).exists():
-        return set()
+        return "best_val_bits_per_byte", set()
     from optuna.trial import TrialState
 
     from tinygpt.sweep.study import load
 
-    return {str(trial.number) for trial in load(directory).get_trials(states=[TrialState.PRUNED])}
+    study = load(directory)
+    return study.user_attrs["metric"], {str(t.number) for t in study.get_trials(states=[TrialState.PRUNED])}
 
 
-def _value(run: Run) -> float | None:
-    return run.summary["best_val_bits_per_byte"] if run.summary["status"] == "completed" else None
-
-
-def _charts(runs: Sequence[Run], settings: dict[str, list[Any]]) -> str:
+def _charts(trials: Sequence[str], values: Sequence[float], unit: str, settings: dict[str, list[Any]]) -> str:
     from plotly.graph_objects import Bar, Figure
 
-    values = [_value(run) or 0.0 for run in runs]
-    parallel = figure("All at once: the more orange, the better", _parallel(values, settings), height=420)
+    parallel = figure("All at once: the more orange, the better", _parallel(values, unit, settings), height=420)
     charts = [f'<div class="wide scroll">{parallel}</div>']
-    if len(runs) >= ENOUGH:
+    if len(trials) >= ENOUGH:
         shares = _importance(values, settings)
         bars = Figure(Bar(x=[*shares.values()][::-1], y=[*shares][::-1], orientation="h", hoverinfo="x"))
         charts.append(figure("How much each mattered, of all together", bars, height=90 + 35 * len(shares), wide=True))
-    names = [f"trial {run.name}" for run in runs]
+    names = [f"trial {trial}" for trial in trials]
     for key, found in settings.items():
         points = Line(key, [*map(_plain, found)], values, "markers", names)
-        charts.append(chart(key, [points], "", VALUE, log_x=_is_log(found)))
+        charts.append(chart(key, [points], "", unit, log_x=_is_log(found)))
     return section("What each setting did", f'<div class="charts">{"".join(charts)}</div>')
 
 
-def _parallel(values: Sequence[float], settings: dict[str, list[Any]]) -> Any:
+def _parallel(values: Sequence[float], unit: str, settings: dict[str, list[Any]]) -> Any:
     """Each trial as a line through its settings and what it reached."""
     from plotly.graph_objects import Figure, Parcoords
 
-    dimensions: list[dict[str, Any]] = [{"label": VALUE, "values": values}]
+    dimensions: list[dict[str, Any]] = [{"label": unit, "values": values}]
     for key, found in settings.items():
         plain = [*map(_plain, found)]
         axis: dict[str, Any] = {"label": key.rpartition(".")[2], "values": plain}

@@ -15,10 +15,9 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tinygpt.errors import UsageError
-from tinygpt.sweep import JOURNAL
+from tinygpt.sweep import JOURNAL, METRICS
 
 NAME = "sweep"
-METRICS = ("best_val_bits_per_byte", "best_val_loss")  # of summary.json
 STEPS = 20  # of Optuna's: parts of a run, after each of which trials can be compared
 WARMUP = 4  # of them, in which none is pruned
 STARTUP = 8  # trials at random, before TPE has anything to go by; none is pruned for want of so many others
@@ -32,7 +31,7 @@ class Request(NamedTuple):
 
 
 class Search:
-    """A study by TPE, whose hopeless trials are pruned: those below the median of the others at the same part of a run.
+    """A study by TPE, whose hopeless trials are pruned: those worse than the others' median at the same part of a run.
 
     Args:
         directory: of the sweep; a study that is there already goes on.
@@ -67,11 +66,12 @@ class Search:
             "metric": metric,
         }
         known = {key: self.study.user_attrs.get(key, value) for key, value in asked.items()}
-        if known != asked:
-            raise UsageError(
-                f"run_dir={directory} holds another sweep, of {' '.join(known['fixed']) or 'the defaults'} and"
-                f" {', '.join(known['space'])}; name another directory"
-            )
+        for what in asked:
+            if known[what] != asked[what]:
+                raise UsageError(
+                    f"run_dir={directory} holds another sweep, whose {what} is {known[what]}, not {asked[what]}; name"
+                    " another directory"
+                )
         for key, value in asked.items():
             self.study.set_user_attr(key, value)
         # What was drawn before is not drawn again.

@@ -10,7 +10,7 @@ from tinygpt.training.metrics import Metrics
 
 
 class Pruning(pl.Callback):
-    """Stops a run whose validation is below the median of the sweep's other trials.
+    """Stops a run whose validation is worse than the median of the sweep's other trials.
 
     Args:
         run_dir: of the trial.

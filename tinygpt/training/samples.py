@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -48,7 +49,9 @@ class Samples(pl.Callback):
         if self.prompts is None:
             self.prompts = [""]
             with suppress(UserError):  # of a token that stands for no text by itself
-                beginning = decode(data.validation.ids[1 : 1 + BEGINNING].tolist())
+                ids = data.validation.ids[1 : 1 + BEGINNING].tolist()
+                document = takewhile(lambda token: token != pl_module.tokenizer.end_of_text, ids)
+                beginning = decode([*document]).rstrip("\ufffd")  # half a character
                 encode(beginning)
                 self.prompts.append(beginning)
         for prompt in self.prompts:

@@ -50,7 +50,7 @@ class Summary(callbacks.Checkpoint):
         self.write("running")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.write("completed")
+        self.write("completed" if self.metrics.best_val_loss is not None else "failed")
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         with suppress(OSError):  # a full disk, it may be, of which the exception tells

@@ -33,8 +33,8 @@ class Wandb(WandbLogger):
         group: str | None = None,
         log_checkpoints: bool = False,
     ) -> None:
-        offline = os.environ.get("WANDB_MODE") == "offline" or not wandb.login(prompt=False)
-        if offline:
+        mode = os.environ.get("WANDB_MODE") or (None if wandb.login(prompt=False) else "offline")
+        if mode == "offline":
             print(f"wandb: the run is kept offline; to send it later: wandb sync {run_dir}/wandb/offline-run-*")
         self.log_checkpoints = log_checkpoints
         kept = Path(run_dir) / "wandb" / "run_id"
@@ -45,8 +45,8 @@ class Wandb(WandbLogger):
             name=name or Path(run_dir).name,
             id=kept.read_text(),
             save_dir=str(Path(run_dir).resolve()),  # its service has been started elsewhere, it may be
-            offline=offline,
-            mode="offline" if offline else None,  # `offline` alone comes too late: the login has started the client
+            offline=mode == "offline",
+            mode=mode,  # `offline`, or the variable, alone come too late where the login has started the client
             group=group,
             settings=wandb.Settings(quiet=True),  # its table of figures at the end
         )
