@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from benchmarks import machine, save, trained
-from tinygpt.training.dial import BLOCK, DROPPED_STEP, SIZES, Size, family, regularisation
+from tinygpt.training.dial import BLOCK, DROPPED_STEP, SIZES, Size, family, rates, regularisation
 
 
 class Corpus(NamedTuple):
@@ -53,6 +53,7 @@ def run(name: str, width: int, max_steps: int, words: list[str], threads: int) -
         *corpus.words.split(),
         f"data.batch_size={corpus.rows}",
         *(f"model.{key}={value}" for key, value in model.items()),
+        *(f"optimizer.{key}={value}" for key, value in rates(corpus.few).items()),
         f"trainer.max_steps={max_steps}",
         *words,
         threads=threads,

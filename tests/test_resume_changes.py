@@ -26,7 +26,7 @@ def test_a_complete_run_says_how_it_is_extended(command):
 
 CHANGES = [
     (["trainer.max_steps=24"], "trainer.max_steps was 12 and is 24: the 12 steps so far had another learning rate"),
-    (["trainer.max_steps=24", "optimizer.lr=0.01"], "optimizer.lr was 0.02 and is 0.01"),
+    (["trainer.max_steps=24", "optimizer.lr=0.03"], "optimizer.lr was 0.02 and is 0.03"),
     (["trainer.max_steps=24", "data.batch_size=2"], "data.batch_size was 4 and is 2"),
     (["trainer.max_steps=24", "model.dropout=0.0"], "model.dropout was 0.1 and is 0.0"),
 ]
@@ -41,9 +41,9 @@ def test_a_change_that_breaks_equality_is_named_and_made(command, words: list[st
     assert err.count("\n") == len(words)
     last = checkpoint.load(Path("run/checkpoints/last.ckpt"))
     assert last["global_step"] == 24
-    if "optimizer.lr=0.01" in words:
+    if "optimizer.lr=0.03" in words:
         rates = {group["initial_lr"] for group in last["optimizer_states"][0]["param_groups"]}
-        assert rates == {0.01, 3e-3, 0.05}  # of the matrices, of what AdamW moves, of tables
+        assert rates == {0.03, 0.01, 0.05}  # of the matrices, of what AdamW moves, of tables
     if "data.batch_size=2" in words:
         assert last["TextDataModule"]["rows"] == 12 * 4 + 12 * 2
 

@@ -53,6 +53,12 @@ def test_a_size_has_its_layers_and_heads(choose):
     assert (model["n_embd"], model["n_layer"], model["n_head"]) == dial.SIZES[-1]
 
 
+def test_the_rates_are_those_of_its_kind_of_vocabulary(choose):
+    optimizer = choose(5)["optimizer"]  # of bytes
+    assert {key: optimizer[key] for key in dial.rates(few=True)} == dial.rates(few=True)
+    assert dial.rates(few=True) != dial.rates(few=False)
+
+
 def test_what_is_left_of_the_minutes_is_training(choose):
     assert choose(2)["trainer"]["max_time"] == "00:00:01:39"  # 120 - 10 - 6 - 5
     assert choose(2)["trainer"]["max_steps"] == -1

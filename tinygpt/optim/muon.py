@@ -167,7 +167,7 @@ def muon(
     lr: float = 0.02,
     momentum: float = 0.95,
     iterations: int = 3,
-    adamw_lr: float = 3e-3,
+    adamw_lr: float = 0.01,
     table_lr: float = 0.05,
     betas: Sequence[float] = (0.9, 0.99),
     weight_decay: float = 0.0,

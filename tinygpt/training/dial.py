@@ -52,6 +52,7 @@ TOKENS_A_PARAMETER = 4  # of the blocks, that a training must see at the least
 BLOCK, ROWS_OF_BLOCK = 1024, 16  # the longest row, where the text has so many of them
 FEW = 512  # ids of a vocabulary of characters or bytes, at the most
 TABLES = {True: [4096, 32768, 131072, 262144], False: [65536, 262144]}  # by whether there are few ids
+RATES = {True: (0.009, 0.011, 0.08), False: (0.008, 0.04, 0.03)}  # likewise, of Muon, AdamW and the tables
 
 COMPILED_FROM, COMPILING = 15, 40  # minutes; seconds that it takes
 DROPPED_STEP = 1.17  # times as long a step takes with dropout
@@ -71,6 +72,11 @@ def refuse(given: Collection[str]) -> None:
 def family(few: bool) -> dict[str, Any]:
     """What all sizes of the model have in common, by whether the vocabulary has few ids."""
     return {"window": 64, "ngram_rows": TABLES[few], "match": 8, "init": "zero" if few else "xavier"}
+
+
+def rates(few: bool) -> dict[str, float]:
+    """The peak learning rates, by the same; the fewer ids, the more often each one's embedding is moved."""
+    return dict(zip(("lr", "adamw_lr", "table_lr"), RATES[few], strict=True))
 
 
 def regularisation(epochs: float) -> dict[str, float]:
@@ -107,6 +113,7 @@ def choose(
         "minutes": None,
         "attention": {"_target_": "tinygpt.attention.sliding_window.SlidingWindow", "block": 64},
         "model": cfg["model"] | {"block_size": block} | family(few),
+        "optimizer": cfg["optimizer"] | rates(few),
         "schedule": cfg["schedule"] | {"warmup_steps": 20},
         "compile": minutes >= COMPILED_FROM,
     }

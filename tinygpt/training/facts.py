@@ -1,4 +1,4 @@
-"""`facts.json`: what a run was begun with, for its report."""
+"""`facts.json`: where a run's figures come from: its commands, and what the last of them found."""
 
 import json
 import platform
