@@ -154,7 +154,10 @@ def trial(cfg: DictConfig) -> tuple[float, int]:
     asked = {"cfg": OmegaConf.to_container(cfg, resolve=True), "words": words, "sweep_dir": hydra_cfg.sweep.dir}
     status = isolated([sys.executable, str(CONF.parent / "train.py"), TRIAL], json.dumps(asked))
     if status == NO_ROOM:
-        raise UserError("the sweep ends, for the disk is full; make room, and the same command goes on")
+        print(
+            "train.py: the sweep ends, for the disk is full; make room, and the same command goes on", file=sys.stderr
+        )
+        raise SystemExit(1)  # after an Exception Hydra would begin the next trial
     if status < 0:
         number, status = Signals(-status).name, 1
         print(f"train.py: the trial {cfg.run_dir} was killed by {number}; it counts as diverged", file=sys.stderr)
@@ -169,7 +172,8 @@ def attempt_trial(cfg: dict[str, Any], words: list[str], sweep_dir: str) -> int:
     os.environ.setdefault("WANDB_RUN_GROUP", Path(sweep_dir).resolve().name)
     run_dir = Path(cfg["run_dir"])
     config, facts, summary = (run_dir / name for name in ("config.yaml", "facts.json", "summary.json"))
-    same = not facts.exists() or json.loads(facts.read_text())["commands"][0] == command_line(words)
+    begun_by = json.loads(facts.read_text())["commands"][0] if facts.exists() else command_line(words)
+    same = sorted(shlex.split(begun_by)) == sorted(shlex.split(command_line(words)))  # in whatever order
     node = OmegaConf.create(cfg)
     if config.exists():
         with alone(run_dir, ENDING):  # the process that a sweep before this one left may be saving still

@@ -87,10 +87,12 @@ class OptunaSweeper(Sweeper):
                 ]
                 where = [[here, f"hydra.sweep.subdir={request.number}"] for request in requests]
                 places = [[*line, *place] for line, place in zip(words, where, strict=True)]
-                for job in self.launcher.launch(places, initial_job_idx=requests[0].number):
-                    _ = job.return_value  # which raises what was raised there
-                for request in requests:
-                    trial = search.tell(request.number, self._reached(self.directory / str(request.number)))
+                jobs = self.launcher.launch(places, initial_job_idx=requests[0].number)
+                failed = [job.return_value == DIVERGED for job in jobs]  # raises what was raised there
+                for request, has_failed in zip(requests, failed, strict=True):
+                    # One that was refused may have another run's summary in its directory.
+                    value = DIVERGED if has_failed else self._reached(self.directory / str(request.number))
+                    trial = search.tell(request.number, value)
                     best = search.study.best_trial
                     told = "failed" if trial.value is None or trial.value >= DIVERGED else f"{trial.value:.4f}"
                     told = f"trial {trial.number}: {'pruned at ' if trial.state.name == 'PRUNED' else ''}{told}"

@@ -22,6 +22,17 @@ def test_every_snippet_runs(page: Path):
 
 def test_the_readmes_tree_names_every_file():
     readme = (ROOT / "README.md").read_text()
-    for path in sorted([*(ROOT / "tinygpt").rglob("*.py"), *(ROOT / "conf").rglob("*.yaml")]):
-        if path.name != "__init__.py":
-            assert path.name in readme, path
+    tree = readme[readme.index("\nconf/\n") : readme.index("\nhydra_plugins/")]
+    folders: list[tuple[int, Path]] = []  # what a line is in, and how far each is indented
+    named = set()
+    for line in tree.splitlines():
+        indent = len(line) - len(line.lstrip())
+        while folders and folders[-1][0] >= indent:
+            folders.pop()
+        within = folders[-1][1] if folders else ROOT
+        if folder := re.match(r" *([\w/]+)/(?= |$)", line):
+            within /= folder[1]
+            folders.append((indent, within))
+        named |= {within / name for name in re.findall(r"\b\w+\.(?:py|yaml)\b", line)}
+    there = {*(ROOT / "tinygpt").rglob("*.py"), *(ROOT / "conf").rglob("*.yaml")}
+    assert named == {path for path in there if path.name != "__init__.py"}

@@ -77,7 +77,9 @@ def test_a_run_none_of_whose_validations_was_a_number_has_failed(command):
     assert json.loads(Path("run/summary.json").read_text())["status"] == "failed"
 
 
-def test_a_full_disk_ends_a_sweep_and_is_not_its_trials_fault(command, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_ends_a_sweep_and_is_not_its_trials_fault(
+    command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
     def full(*_: object, **__: object) -> float:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -86,11 +88,13 @@ def test_a_full_disk_ends_a_sweep_and_is_not_its_trials_fault(command, monkeypat
         cfg = hydra.compose("train", TINY)
     assert train.attempt(cfg, TINY, is_trial=True)[1] == train.NO_ROOM
     monkeypatch.setattr(train, "isolated", lambda *_: train.NO_ROOM)
-    status, _, err = command(*TINY, "-m", "sweep=optuna", "sweep.n_trials=2", "run_dir=sweep")
-    assert status == 1
-    assert err.splitlines()[-1] == (
-        "train.py: the sweep ends, for the disk is full; make room, and the same command goes on"
-    )
+    for words in (["sweep=optuna", "sweep.n_trials=2"], ["seed=1,2", "run_dir=grid"]):
+        with pytest.raises(SystemExit) as end:
+            command(*TINY, "-m", "run_dir=sweep", *words)
+        out, err = capsys.readouterr()
+        assert end.value.code == 1
+        assert err == "train.py: the sweep ends, for the disk is full; make room, and the same command goes on\n"
+        assert out.count(": data=text_files") == 1  # no other trial was begun
     assert [trial.state.is_finished() for trial in load(Path("sweep")).trials] == [False]
 
 

@@ -48,7 +48,9 @@ def test_the_peak_is_measured_on_a_cpu_known_for_a_gpu_in_16_bits_and_else_not(m
     assert hardware.peak_flops("cuda", "bf16-mixed") == 989e12
     assert hardware.peak_flops("cuda", "32-true") is None
     assert hardware.peak_flops("cuda", "64-true") is None
-    for other in ("NVIDIA H20", "NVIDIA L40", "NVIDIA T400"):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA A100-SXM4-40GB")
+    assert hardware.peak_flops("cuda", "bf16-mixed") == 312e12
+    for other in ("NVIDIA H20", "NVIDIA L40", "NVIDIA T400", "NVIDIA H100 NVL", "NVIDIA GeForce RTX 4090 Laptop GPU"):
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda name=other: name)
         assert hardware.peak_flops("cuda", "bf16-mixed") is None
     assert hardware.peak_flops("mps", "32-true") is None

@@ -11,8 +11,10 @@ import pytest
 import torch
 import yaml
 
-from tests.conftest import TINY
-from tinygpt.training.estimate import NOTHING_FITS, Memory
+from tests.conftest import TINY, small
+from tinygpt.data.module import TextDataModule
+from tinygpt.data.text_files import TextFiles
+from tinygpt.training.estimate import NOTHING_FITS, PROBE, Memory, Probe
 from tinygpt.training.module import LanguageModel
 
 ROOT = Path(__file__).parents[1]
@@ -51,6 +53,15 @@ def test_a_run_short_of_memory_names_settings_that_fit(book: Path):
     fitting = re.search(r"; (data.batch_size=\d+) (trainer.accumulate_grad_batches=\d+) would fit", line)
     assert fitting
     assert train_short_of_memory(*words, *fitting.groups(), "run_dir=b").returncode == 0
+
+
+@pytest.mark.parametrize(("batch_size", "rows"), [(100, 100), (4000, PROBE // 4)])
+def test_of_short_documents_as_many_rows_are_tried_as_of_others_tokens(token_file, batch_size: int, rows: int):
+    text = token_file(*["abc"] * 5000)  # and the end of each
+    corpus = TextFiles(files="unused", layout="padded", batch_size=batch_size)
+    data = TextDataModule(text, text, corpus=corpus, block_size=1024, seed=0)
+    probe = Probe(small("gpt2", block_size=1024), data, "cpu", "32-true")
+    assert probe.batch.ids.shape[0] == rows
 
 
 def test_out_of_memory_is_one_line_also_where_nothing_more_is_known(command, monkeypatch):

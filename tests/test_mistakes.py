@@ -38,6 +38,7 @@ MISTAKES = [
     (["trainer.accelerator=quantum"], 2, "trainer: the device must be auto, cpu, gpu, cuda or mps, got 'quantum'"),
     (["trainer.devices=2"], 2, "trainer.devices must be 1, a run uses one device so far, got 2"),
     (["+trainer.max_epochs=3"], 2, "trainer.max_epochs cannot be set"),
+    (["+trainer.max_epochs=3", "logger=wandb"], 2, "trainer.max_epochs cannot be set"),
     (["+model.vocab_size=5"], 2, "model.vocab_size cannot be set"),
     (["+foo=3"], 2, "there is no key foo."),
     (["init_from=nowhere"], 1, "there is no checkpoint nowhere"),

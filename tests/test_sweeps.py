@@ -151,6 +151,15 @@ def test_the_trials_of_a_sweep_are_a_group_of_wandb(book):
         assert groups == {"sweep"}
 
 
+def test_a_trial_that_was_refused_has_not_reached_what_another_run_there_has(command, monkeypatch: pytest.MonkeyPatch):
+    Path("sweep/0").mkdir(parents=True)
+    Path("sweep/0/config.yaml").write_text("seed: 1\n")
+    Path("sweep/0/summary.json").write_text('{"status": "completed", "best_val_bits_per_byte": 0.1}')
+    monkeypatch.setattr(train, "isolated", lambda *_: 2)
+    assert command(*SEARCH, *SPACE, "sweep.n_trials=1")[0] == 2
+    assert [trial.value for trial in study().trials] == [train.DIVERGED]
+
+
 @pytest.mark.slow
 def test_a_search_of_which_no_trial_could_begin_is_not_kept(book):
     words = [*SEARCH, *SPACE, "sweep.n_trials=2"]
@@ -173,7 +182,8 @@ def test_a_search_that_was_killed_goes_on_with_the_trial_that_it_was_in(book):
     process = subprocess.Popen([sys.executable, ROOT / "train.py", *words], stdout=subprocess.PIPE, env=clean())
     wait_for(Path("sweep/0/checkpoints/last.ckpt"), process)
     process.kill()
-    result = type_(*words, "sweep.n_trials=1")  # at once: the trial may still be saving; and with another end
+    # At once: the trial may still be saving; with another end, and the same words in another order.
+    result = type_(*words[1:], words[0], "sweep.n_trials=1")
     process.communicate()
     assert (result.returncode, result.stderr) == (0, "")
     assert "going on after step" in result.stdout

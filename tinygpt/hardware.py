@@ -82,15 +82,25 @@ def has_bf16(device: str) -> bool:
     return False
 
 
-# Dense products with 16-bit inputs, in TFLOP/s. Source: NVIDIA's data sheets.
-PEAKS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "L4": 121, "RTX 4090": 165, "T4": 65}
+# Dense products with 16-bit inputs, in TFLOP/s, by how a GPU's name ends; another of the same generation is another
+# GPU. Source: NVIDIA's data sheets.
+PEAKS = {
+    "H200": 989,
+    "H100 80GB HBM3": 989,
+    "H100 PCIe": 756,
+    "A100.*": 312,
+    "L40S": 362,
+    "L4": 121,
+    "RTX 4090": 165,
+    "T4": 65,
+}
 SIDE = 1024  # of the matrices that a CPU is measured with
 
 
 def peak_flops(device: str, precision: str) -> float | None:
     """The most floating-point operations a second: measured for a CPU, known for some GPUs in 16 bits, else None."""
     if device == "cuda" and precision.startswith(("16", "bf16")):
-        found = [peak for name, peak in PEAKS.items() if re.search(rf"\b{name}\b", torch.cuda.get_device_name())]
+        found = [peak for name, peak in PEAKS.items() if re.search(rf"\b{name}$", torch.cuda.get_device_name())]
         return found[0] * 1e12 if found else None
     if device != "cpu":
         return None

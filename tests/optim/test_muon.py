@@ -85,8 +85,11 @@ def test_hidden_matrices_move_by_the_polar_factor_of_their_momentum(
                 u, s, vh = torch.linalg.svd((0.1 * grad + 0.9 * momentum).double(), full_matrices=False)
                 m, n = weight.shape
                 wanted = model.get_parameter(name) * (1 - 0.1 * 0.5) - 0.1 * max(1, m / n) ** 0.5 * (u @ vh).float()
-                tolerance = 0.1 if (s / s.max() < 0.02).any() else close
-                torch.testing.assert_close(after.get_parameter(name), wanted, atol=tolerance, rtol=0)
+                # The smallest singular values are not led all the way to one: compared is what the others span.
+                large = s >= 0.02 * s.max()
+                assert large.sum() >= len(s) - 2
+                error = u[:, large].mT @ (after.get_parameter(name) - wanted).double() @ vh[large].mT
+                assert error.abs().max() < close
 
 
 def test_everything_else_moves_as_adamw_moves_it(gpt: GPT2):

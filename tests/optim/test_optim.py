@@ -17,6 +17,12 @@ def test_matrices_decay_and_vectors_do_not(gpt: GPT2):
     assert len(decayed["params"]) + len(kept["params"]) == len(list(gpt.parameters()))
 
 
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+def test_a_decay_out_of_its_range_is_refused(gpt: GPT2, value: float):
+    with pytest.raises(ValueError, match=f"weight_decay must be at least 0 and finite, got {value}"):
+        adamw(gpt, weight_decay=value)
+
+
 @pytest.mark.parametrize("schedule", [Cosine(warmup_steps=3), WSD(warmup_steps=3)])
 def test_the_warm_up_rises_by_steps_whatever_the_length_of_the_run(schedule: Schedule):
     assert [schedule(step, 0.0) for step in range(5)] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])

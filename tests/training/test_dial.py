@@ -56,7 +56,15 @@ def test_a_size_has_its_layers_and_heads(choose):
 def test_the_rates_are_those_of_its_kind_of_vocabulary(choose):
     optimizer = choose(5)["optimizer"]  # of bytes
     assert {key: optimizer[key] for key in dial.rates(few=True)} == dial.rates(few=True)
+
+
+def test_many_ids_have_rates_tables_and_steps_of_their_own(choose, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(dial, "FEW", 100)  # bytes are many then
+    cfg = choose(5)
+    assert {key: cfg["optimizer"][key] for key in dial.rates(few=False)} == dial.rates(few=False)
     assert dial.rates(few=True) != dial.rates(few=False)
+    assert (cfg["model"]["ngram_rows"], cfg["model"]["init"]) == ([65536, 262144], "xavier")
+    assert cfg["data"]["batch_size"] == 2
 
 
 def test_what_is_left_of_the_minutes_is_training(choose):
@@ -113,7 +121,8 @@ def test_what_is_chosen_cannot_be_given(command, word: str):
 
 
 def test_minutes_are_a_number_above_zero(command):
-    assert command("minutes=0")[::2] == (2, "train.py: minutes must be above 0, got 0\n")
+    for value in ("0", "inf", "nan"):
+        assert command(f"minutes={value}")[::2] == (2, f"train.py: minutes must be above 0 and finite, got {value}\n")
     assert command("minutes=long")[0] == 2
 
 
@@ -127,6 +136,7 @@ def test_a_run_is_whole_and_its_choices_are_kept(command, monkeypatch: pytest.Mo
     assert cfg["minutes"] is None
     assert cfg["model"]["block_size"] == 128
     assert json.loads(Path("run/summary.json").read_text())["status"] == "completed"
+    assert "measures anew; what it chose here is in config.yaml" in Path("run/report.html").read_text()
     status, out, err = command("resume=run", "minutes=1")
     assert (status, out) == (2, "")
     assert err.startswith("train.py: minutes= does not go with resume=")

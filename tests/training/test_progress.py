@@ -31,7 +31,6 @@ def test_a_terminal_has_a_bar_and_each_validation_stays_above_it(command, monkey
 def test_a_file_has_plain_lines(command):
     _, out, _ = command(*TINY)
     assert "\r" not in out
-    assert "%|" not in out
     assert [
         line.split("  ")[0] for line in out.splitlines() if "validation loss" in line and line.startswith("step")
     ] == [

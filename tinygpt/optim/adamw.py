@@ -40,6 +40,8 @@ def adamw(
     ]
     if not 0 < lr < inf:
         raise ValueError(f"lr must be above 0 and finite, got {lr}")
+    if not 0 <= weight_decay < inf:  # PyTorch looks at its own default alone, not at a group's
+        raise ValueError(f"weight_decay must be at least 0 and finite, got {weight_decay}")
     if len(betas) != 2:
         raise ValueError(f"betas must be two numbers, got {list(betas)}")
     beta1, beta2 = betas

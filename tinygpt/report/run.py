@@ -48,14 +48,15 @@ def _head(run: Run) -> str:
     )
     where = f"{machine['processor']}, {s['precision']}"
     directory = str(run.path)
-    resume = f"python train.py {typed('resume', directory)}"
+    command, resume = again(run), f"python train.py {typed('resume', directory)}"
+    dial = " (whose minutes= measures anew; what it chose here is in config.yaml)" if " minutes=" in command else ""
     return (
         f'<h1>{escape(run.name)} <span class="status {s["status"]}">{s["status"]}</span></h1>\n<p>{escape(where)}</p>\n'
         f'<div class="figures">{boxes}</div>\n'
         + section(
             "Again",
-            "<p>The same training, the same run further, and what it writes:</p>",
-            code(again(run), resume, f"python generate.py --checkpoint {shlex.quote(directory)}"),
+            f"<p>The same training{dial}, the same run further, and what it writes:</p>",
+            code(command, resume, f"python generate.py --checkpoint {shlex.quote(directory)}"),
         )
     )
 

@@ -1,7 +1,7 @@
 """One dial, `minutes=`: the model for this time, on this machine, for this text, and all that its training needs.
 
-What is chosen by size was fitted to trainings of many sizes, times and two corpora (`benchmarks/sizes.py`); the rest is
-what `benchmarks/LOG.md` found to be the best at each of them.
+The size was fitted to trainings of many sizes, times and two corpora (`benchmarks/sizes.py`), the rates to the shortest
+of them; what was tried stands in `benchmarks/LOG.md`.
 """
 
 import statistics
@@ -47,7 +47,7 @@ class Size(NamedTuple):
 
 
 SIZES = (Size(96, 3, 2), Size(128, 4, 2), Size(160, 5, 2), Size(192, 6, 3), Size(256, 8, 4))
-TOKENS_A_PARAMETER = 4  # of the blocks, that a training must see at the least
+TOKENS_A_PARAMETER = 4  # of the blocks, that a training must see at the least, but for the smallest
 
 BLOCK, ROWS_OF_BLOCK = 1024, 16  # the longest row, where the text has so many of them
 FEW = 512  # ids of a vocabulary of characters or bytes, at the most

@@ -57,7 +57,7 @@ class Metrics(pl.Callback):
     """Counts tokens and seconds, averages the training loss, remembers the validations.
 
     Times are training's own: neither validation nor the saving of checkpoints is in them. Between two records nothing
-    waits for the GPU.
+    here waits for the GPU; the module does once a step, to see that its gradient is a number.
 
     Args:
         path: metrics.csv, a row a record. A run that is gone on with keeps the rows that its checkpoint counts.

@@ -38,9 +38,10 @@ class Progress(pl.Callback):
         self.metrics = metrics
         self.bar: tqdm | None = None
         self.line_at = 0.0
+        self.step = 0  # that was shown last
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.line_at = time.monotonic()
+        self.line_at, self.step = time.monotonic(), self.metrics.step
         if sys.stdout.isatty():
             layout = "{percentage:3.0f}% {bar} {desc}"
             self.bar = tqdm(total=1.0, file=sys.stdout, bar_format=layout, dynamic_ncols=True, leave=False)
@@ -49,8 +50,9 @@ class Progress(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         m = self.metrics
-        if m.step % m.log_every or m.train_loss is None:
+        if m.step % m.log_every or m.step == self.step or m.train_loss is None:  # or in the middle of an accumulation
             return
+        self.step = m.step
         if self.bar is not None:
             self.bar.set_description_str(self._line(), refresh=False)
             self.bar.update(min(1.0, m.budget.progress(m.step)) - self.bar.n)

@@ -1,6 +1,7 @@
 """The configuration's keys outside its groups."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from tinygpt.config import Config, check, construct
@@ -23,8 +24,8 @@ class Settings:
     init_from: str | None = None
 
     def __post_init__(self) -> None:
-        if self.minutes is not None and not self.minutes > 0:
-            raise ValueError(f"minutes must be above 0, got {self.minutes}")
+        if self.minutes is not None and not 0 < self.minutes < inf:
+            raise ValueError(f"minutes must be above 0 and finite, got {self.minutes}")
         for name, least in (("seed", 0), ("eval_every", 1), ("log_every", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")

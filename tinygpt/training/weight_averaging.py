@@ -13,21 +13,19 @@ class WeightAveraging(callbacks.EMAWeightAveraging):
     Args:
         decay: of the average in each update.
         every: optimizer steps between two updates.
-        start: the first optimizer step, from 0, after which there is an update.
 
     Raises:
         ValueError: a value is out of its range.
     """
 
-    def __init__(self, decay: float = 0.999, every: int = 1, start: int = 0) -> None:
+    def __init__(self, decay: float = 0.999, every: int = 1) -> None:
         if not 0 <= decay < 1:
             raise ValueError(f"decay must be at least 0 and below 1, got {decay}")
         if every < 1:
             raise ValueError(f"every must be at least 1, got {every}")
-        if start < 0:
-            raise ValueError(f"start must be at least 0, got {start}")
-        # Buffers are no weights: they are copied, not averaged.
-        super().__init__(decay=decay, update_every_n_steps=every, update_starting_at_step=start, use_buffers=False)
+        # Buffers are no weights: they are copied, not averaged. The first update copies, so that it comes at once: until
+        # then the average would be the fresh weights.
+        super().__init__(decay=decay, update_every_n_steps=every, update_starting_at_step=0, use_buffers=False)
         self._exchanged = False
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import wandb
 from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.loggers.logger import rank_zero_experiment
 
 from tinygpt import files
 
@@ -34,22 +35,33 @@ class Wandb(WandbLogger):
         log_checkpoints: bool = False,
     ) -> None:
         mode = os.environ.get("WANDB_MODE") or (None if wandb.login(prompt=False) else "offline")
-        if mode == "offline":
-            print(f"wandb: the run is kept offline; to send it later: wandb sync {run_dir}/wandb/offline-run-*")
         self.log_checkpoints = log_checkpoints
-        kept = Path(run_dir) / "wandb" / "run_id"
-        if not kept.exists():  # an agent of a W&B sweep says the run's id
-            files.write_text(kept, os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4))
+        self.run_dir = Path(run_dir)
+        self.kept = self.run_dir / "wandb" / "run_id"
+        # An agent of a W&B sweep says the run's id.
+        new = os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4)
         super().__init__(
             project=project,
-            name=name or Path(run_dir).name,
-            id=kept.read_text(),
+            name=name or self.run_dir.name,
+            id=self.kept.read_text() if self.kept.exists() else new,
             save_dir=str(Path(run_dir).resolve()),  # its service has been started elsewhere, it may be
             offline=mode == "offline",
             mode=mode,  # `offline`, or the variable, alone come too late where the login has started the client
             group=group,
             settings=wandb.Settings(quiet=True),  # its table of figures at the end
         )
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> Any:
+        """The run, which begins with the first use: until then a mistake leaves nothing."""
+        if self._experiment is None:
+            if self._offline:
+                print(
+                    f"wandb: the run is kept offline; to send it later: wandb sync {self.run_dir}/wandb/offline-run-*"
+                )
+            files.write_text(self.kept, str(self.version))
+        return super().experiment
 
     def log_samples(self, samples: list[dict[str, Any]], step: int) -> None:
         """What prompts were continued with, as a table."""
