@@ -23,8 +23,8 @@ class WeightAveraging(callbacks.EMAWeightAveraging):
             raise ValueError(f"decay must be at least 0 and below 1, got {decay}")
         if every < 1:
             raise ValueError(f"every must be at least 1, got {every}")
-        # Buffers are no weights: they are copied, not averaged. The first update copies, so that it comes at once: until
-        # then the average would be the fresh weights.
+        # Buffers are no weights: they are copied, not averaged. The first update copies the weights, and comes at once:
+        # until then the average would be the fresh ones.
         super().__init__(decay=decay, update_every_n_steps=every, update_starting_at_step=0, use_buffers=False)
         self._exchanged = False
 

@@ -36,13 +36,12 @@ class Wandb(WandbLogger):
     ) -> None:
         mode = os.environ.get("WANDB_MODE") or (None if wandb.login(prompt=False) else "offline")
         self.log_checkpoints = log_checkpoints
-        self.run_dir = Path(run_dir)
-        self.kept = self.run_dir / "wandb" / "run_id"
+        self.kept = Path(run_dir) / "wandb" / "run_id"
         # An agent of a W&B sweep says the run's id.
         new = os.environ.get("WANDB_RUN_ID") or secrets.token_hex(4)
         super().__init__(
             project=project,
-            name=name or self.run_dir.name,
+            name=name or Path(run_dir).name,
             id=self.kept.read_text() if self.kept.exists() else new,
             save_dir=str(Path(run_dir).resolve()),  # its service has been started elsewhere, it may be
             offline=mode == "offline",
@@ -57,9 +56,8 @@ class Wandb(WandbLogger):
         """The run, which begins with the first use: until then a mistake leaves nothing."""
         if self._experiment is None:
             if self._offline:
-                print(
-                    f"wandb: the run is kept offline; to send it later: wandb sync {self.run_dir}/wandb/offline-run-*"
-                )
+                runs = self.kept.with_name("offline-run-*")
+                print(f"wandb: the run is kept offline; to send it later: wandb sync {runs}")
             files.write_text(self.kept, str(self.version))
         return super().experiment
 
