@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import wandb
+from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch.loggers import WandbLogger
-from lightning.pytorch.loggers.logger import rank_zero_experiment
 
 from tinygpt import files
 
