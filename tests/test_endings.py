@@ -87,6 +87,7 @@ def test_a_full_disk_ends_a_sweep_and_is_not_its_trials_fault(
     with hydra.initialize_config_dir(str(train.CONF), version_base=None):
         cfg = hydra.compose("train", TINY)
     assert train.attempt(cfg, TINY, is_trial=True)[1] == train.NO_ROOM
+    assert capsys.readouterr().err == "train.py: the disk is full; make room\n"
     monkeypatch.setattr(train, "isolated", lambda *_: train.NO_ROOM)
     for words in (["sweep=optuna", "sweep.n_trials=2"], ["seed=1,2", "run_dir=grid"]):
         with pytest.raises(SystemExit) as end:
