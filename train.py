@@ -13,6 +13,7 @@ import shlex
 import sys
 import time
 import traceback
+from difflib import get_close_matches
 from errno import EDQUOT, ENOSPC
 from math import isfinite
 from pathlib import Path
@@ -35,9 +36,9 @@ from tinygpt.sweep import DIVERGED
 from tinygpt.sweep.isolation import isolated, line_from_parent
 
 CONF = Path(__file__).resolve().parent / "conf"
-SPACE = "sweep.space."  # of conf/sweep/, whose keys are those of the configuration
 TRIAL = "--trial"  # what a sweep calls this file with, for one of its runs
 ENDING = 120  # seconds in which a run that was stopped has saved
+FUNCTIONS = ("choice", "range", "interval", "tag", "sort", "shuffle", "glob")  # of Hydra's, for several values
 NO_ROOM = 3  # the exit status of a trial for which the disk was too full: not its settings' fault
 
 # What was asked for, also of the processes of a sweep's trials, which find the line below done already.
@@ -57,7 +58,13 @@ def explain(error: BaseException, overrides: list[str]) -> str:
     if isinstance(error, OverrideParseException):
         key, equals, value = error.override.partition("=")
         how = f"quote the value twice: {typed(key, value)}" if equals else "a setting is KEY=VALUE"
+        if close := get_close_matches(value.partition("(")[0], FUNCTIONS, n=1, cutoff=0.8):
+            how = f"did you mean {key}={close[0]}(...)?"
         return f"{error.override!r} cannot be read; {how}"
+    unknown_choice = re.search(r"Could not load '(\w+)/([^']+)'", str(error))
+    if unknown_choice and unknown_choice[1] in GROUPS:  # one of a list
+        group, choice = unknown_choice.groups()
+        return f"there is no {group}={choice}; {group} is one of: {', '.join(sorted(choices_of(group)))}"
     emptied = [o for o in overrides if o.partition("=")[0] in GROUPS and o.partition("=")[2] in ("", "null")]
     if emptied and "Config group override" in str(error):
         group = emptied[0].partition("=")[0]
@@ -68,12 +75,10 @@ def explain(error: BaseException, overrides: list[str]) -> str:
         return f"{key}={values} are several values: a list is {shlex.quote(f'{key}=[{values}]')}, a sweep needs -m"
     unknown = re.search(r"Could not override '([^']+)'", str(error))
     if unknown:
-        if unknown[1].startswith(SPACE):
-            return f"{unknown[1]} is not what is set for a search; {unknown[1].removeprefix(SPACE)} is"
-        group = unknown[1].rpartition(".")[0]
-        known = keys_of(group, overrides)
-        others = "" if known else f"; {group} is one of: {', '.join(sorted(choices_of(group)))}"
-        return unknown_key(unknown[1], known) + others
+        name, known = nearest(unknown[1], overrides)
+        group = name.rpartition(".")[0]
+        others = "" if known or group not in GROUPS else f"; {group} is one of: {', '.join(sorted(choices_of(group)))}"
+        return unknown_key(name, known) + others
     return one_line(error)
 
 
@@ -81,20 +86,22 @@ def choices_of(group: str) -> list[str]:
     return [path.stem for path in (CONF / group).glob("*.yaml")]
 
 
-def keys_of(group: str, overrides: list[str]) -> list[str]:
-    """The keys that a group has under the choices made on this command line."""
+def nearest(name: str, overrides: list[str]) -> tuple[str, list[str]]:
+    """The first part of a key that does not exist, and the keys beside it under the choices on this command line."""
     choices = [o for o in overrides if "=" in o and (CONF / o.partition("=")[0].lstrip("+~")).is_dir()]
     run_dir = resumed_from(overrides)
     try:
         cfg = compose("config", [], run_dir) if run_dir else compose("train", choices)
     except HydraException:  # a sweep over choices: the keys of the default ones
         cfg = compose("train", [])
-    node = OmegaConf.select(cfg, group) if group else cfg
-    if node is None and group in GROUPS:
-        return []
-    if not isinstance(node, DictConfig):
-        return keys_of(group.rpartition(".")[0], overrides)
-    return sorted({*map(str, node), *([] if group else GROUPS)} - {"_target_"})
+    while group := name.rpartition(".")[0]:
+        node = OmegaConf.select(cfg, group, default=...)
+        if isinstance(node, DictConfig):
+            return name, sorted({*map(str, node)} - {"_target_"})
+        if node is not ... or group in GROUPS:
+            return name, []
+        name = group
+    return name, sorted({*map(str, cfg), *GROUPS})
 
 
 def compose(name: str, overrides: list[str], directory: Path = CONF) -> DictConfig:
@@ -134,6 +141,18 @@ def resumed_from(words: list[str]) -> Path | None:
     return run_dir
 
 
+def refuse_sweep(words: list[str]) -> None:
+    """Raise UsageError where a command line asks for what no sweep does."""
+    if any(values_of("dry_run", words)):
+        raise UsageError("dry_run=true does not go with -m: it tells what one run would cost")
+    if any(values_of("sweep", words)) and any(values_of("minutes", words)):
+        raise UsageError("minutes= does not go with sweep=, which searches what minutes= chooses; a grid is without it")
+    for word in words:
+        key = word.partition("=")[0].lstrip("+")
+        if key == "sweep.space" or key.startswith("sweep.space."):
+            raise UsageError(f"{key} is not what is set for a search; a key is, as optimizer.lr=interval(0.001,0.1)")
+
+
 @hydra.main(config_path=str(CONF), config_name="train", version_base=None)
 def job(cfg: DictConfig) -> float:
     """What Hydra calls, once or for each trial of a sweep."""
@@ -152,7 +171,12 @@ def trial(cfg: DictConfig) -> tuple[float, int]:
     words = list(hydra_cfg.overrides.task)
     print(f"\n{cfg.run_dir}: {shlex.join(words)}", flush=True)
     asked = {"cfg": OmegaConf.to_container(cfg, resolve=True), "words": words, "sweep_dir": hydra_cfg.sweep.dir}
-    status = isolated([sys.executable, str(CONF.parent / "train.py"), TRIAL], json.dumps(asked))
+    try:
+        status = isolated([sys.executable, str(CONF.parent / "train.py"), TRIAL], json.dumps(asked))
+    except SystemExit:
+        seen = f"python -m tinygpt.report.sweep {shlex.quote(hydra_cfg.sweep.dir)}"
+        print(f"train.py: the sweep was stopped; the same command goes on, {seen} shows it so far", file=sys.stderr)
+        raise
     if status == NO_ROOM:
         print(
             "train.py: the sweep ends, for the disk is full; make room, and the same command goes on", file=sys.stderr
@@ -227,6 +251,8 @@ def complain(error: BaseException, status: int = 1) -> int:
         message, status = str(error), 1
     elif full := full_disk(error):
         message = f"the disk is full{f', {full.filename} could not be written' if full.filename else ''}; make room"
+    elif isinstance(error, OSError) and error.filename:
+        message = f"{error.filename} cannot be used: {error.strerror}"
     elif isinstance(error, HydraException | OmegaConfBaseException) or status == 2:
         message, status = explain(error, sys.argv[1:]), 2
     else:
@@ -245,8 +271,8 @@ def main() -> int:
         if sys.argv[1:] == [TRIAL]:
             return attempt_trial(**json.loads(line_from_parent()))
         run_dir = None if {"--help", "-h"} & set(sys.argv) else resumed_from(sys.argv[1:])
-        if {"-m", "--multirun"} & set(sys.argv) and any(values_of("dry_run", sys.argv[1:])):
-            raise UsageError("dry_run=true does not go with -m: it tells what one run would cost")
+        if {"-m", "--multirun"} & set(sys.argv):
+            refuse_sweep(sys.argv[1:])
         if run_dir is None:
             job()
         else:

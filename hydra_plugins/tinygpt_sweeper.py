@@ -67,16 +67,10 @@ class OptunaSweeper(Sweeper):
             raise UsageError("there is nothing to search; give a key several values, as optimizer.lr=0.01,0.03")
         fixed = [str(override.input_line) for override in given if not override.is_sweep_override()]
         fixed = [word for word in fixed if not word.startswith(OWN)]
-        names = {override.get_key_element(): override for override in searched}
+        space = {override.get_key_element(): _distribution(override) for override in searched}
         here = f"hydra.sweep.dir={json.dumps(str(self.directory))}"  # quoted, as Hydra reads it
         with alone(self.directory):
-            search = Search(
-                self.directory,
-                {name: _distribution(override) for name, override in names.items()},
-                fixed,
-                self.metric,
-                self.seed,
-            )
+            search = Search(self.directory, space, fixed, self.metric, self.seed)
             if before := len(search.finished()):
                 print(f"{self.directory} has {before} of {self.n_trials} trials")
             while (left := self.n_trials - len(search.finished())) > 0:
@@ -103,7 +97,7 @@ class OptunaSweeper(Sweeper):
                 done = len(search.finished())
                 if done >= min(STARTUP, self.n_trials) and not any(self.directory.glob("*/config.yaml")):
                     (self.directory / JOURNAL).unlink()
-                    raise UserError(f"none of {done} trials could begin, see above; the same command begins anew")
+                    raise UserError(f"none of {done} trials could begin, see above; nothing of them is kept")
 
     def _reached(self, run_dir: Path) -> float:
         try:

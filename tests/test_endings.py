@@ -19,6 +19,7 @@ from tinygpt.sweep.study import load
 from tinygpt.training import run
 
 ROOT = Path(__file__).parents[1]
+TAKEN = "train.py: run_dir=run holds a run already; go on with it by resume=run, or name another directory\n"
 
 
 def test_of_two_runs_at_once_one_gets_the_directory(command, monkeypatch):
@@ -34,7 +35,10 @@ def test_of_two_runs_at_once_one_gets_the_directory(command, monkeypatch):
 
     monkeypatch.setattr(TextFiles, "splits", slow)
     status, _, err = command(*TINY)
-    assert (status, err) == (2, "train.py: run_dir=run holds a run already; name another directory\n")
+    assert (status, err) == (
+        2,
+        TAKEN,
+    )
     assert Path("run/config.yaml").read_text() == "the other's"
     assert len(list(Path("run").iterdir())) == 1
 
@@ -44,7 +48,7 @@ def test_a_run_is_never_overwritten(command):
     before = Path("run/config.yaml").read_text()
     status, _, err = command(*TINY, "seed=2")
     assert status == 2
-    assert err == "train.py: run_dir=run holds a run already; name another directory\n"
+    assert err == TAKEN
     assert Path("run/config.yaml").read_text() == before
 
 

@@ -81,6 +81,8 @@ def test_a_sweep_that_is_told_to_stop_saves_its_trial_and_stops(book):
     _, err = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
     assert "to go on from it: python train.py resume=sweep/0" in err
+    seen = "python -m tinygpt.report.sweep sweep"
+    assert err.endswith(f"train.py: the sweep was stopped; the same command goes on, {seen} shows it so far\n")
     assert summary("sweep/0")["status"] == "interrupted"
     assert [path.name for path in Path("sweep").iterdir() if path.is_dir()] == ["0"]
 
@@ -167,7 +169,7 @@ def test_a_search_of_which_no_trial_could_begin_is_not_kept(book):
     result = type_(*words)
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == (
-        "train.py: none of 2 trials could begin, see above; the same command begins anew"
+        "train.py: none of 2 trials could begin, see above; nothing of them is kept"
     )
     Path("elsewhere.txt").rename(book)
     assert type_(*words).returncode == 0
@@ -218,7 +220,23 @@ def test_a_search_whose_trial_is_killed_goes_on(book):
         (["sweep.n_trials=0"], "train.py: sweep.n_trials must be a number of at least 1, got 0\n"),
         (["sweep.n_jobs=many"], "train.py: sweep.n_jobs must be a number of at least 1, got many\n"),
         (["sweep.seed=-1"], "train.py: sweep.seed must be a number of at least 0, got -1\n"),
-        (["sweep.space.optimizer.lr=1"], "sweep.space.optimizer.lr is not what is set for a search; optimizer.lr is\n"),
+        (
+            ["sweep.space.optimizer.lr=1"],
+            ": sweep.space.optimizer.lr is not what is set for a search; a key is,",
+        ),
+        (
+            ["+sweep.space.model.n_layr=range(2,4)"],
+            ": sweep.space.model.n_layr is not what is set for a search;",
+        ),
+        (
+            ['sweep.space={seed: "1,2"}'],
+            ": sweep.space is not what is set for a search; a key is, as optimizer.",
+        ),
+        (["minutes=1"], "train.py: minutes= does not go with sweep=, which searches what minutes= chooses"),
+        (
+            ["optimizer.lr=intervall(1,3)"],
+            "'optimizer.lr=intervall(1,3)' cannot be read; did you mean optimizer.lr=",
+        ),
         (["sweep=grid"], "there is no sweep=grid; sweep is one of: optuna"),
         (["sweep.ntrials=3"], "there is no key sweep.ntrials; did you mean n_trials?"),
         (["optimizer.lr=interval(3,1)"], "optimizer.lr=interval(3,1): "),

@@ -70,7 +70,8 @@ def check(group: str, target: Any, node: Config) -> None:
             wanted = hints[key].__name__ if isinstance(hints[key], type) else str(hints[key])
             if get_origin(hints[key]) is Literal:
                 wanted = "one of " + ", ".join(map(str, get_args(hints[key])))
-            raise UsageError(f"{name} must be {wanted.replace('typing.', '')}, got {value!r}") from error
+            wanted = wanted.replace("typing.", "").replace(" | None", " or null")
+            raise UsageError(f"{name} must be {wanted}, got {value!r}") from error
 
 
 def unknown_key(name: str, known: list[str]) -> str:

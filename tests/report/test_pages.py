@@ -123,17 +123,22 @@ def test_runs_are_compared_by_where_they_differ(
 def test_a_sweeps_report_has_every_trial_the_best_one_first(command):
     for number, lr in enumerate((0.001, 0.01, 0.03)):
         assert command(*TINY, f"optimizer.lr={lr}", f"run_dir=sweep/{number}")[0] == 0
-    Path("sweep/3").mkdir()  # a trial that failed
+    Path("sweep/3").mkdir()  # a trial that failed before it had begun
+    assert command(*TINY, "optimizer.lr=1e30", "run_dir=sweep/4")[0] == 1
     sweep.build(Path("sweep"))
     html = page("sweep/sweep.html")
     reached = [json.loads(Path(f"sweep/{i}/summary.json").read_text())["best_val_bits_per_byte"] for i in range(3)]
     order = sorted(range(3), key=reached.__getitem__)
-    assert [int(n) for n in re.findall(r'<a href="(\d)/report.html">', html)] == order
+    assert [int(n) for n in re.findall(r'<a href="(\d)/report.html">', html)] == [*order, 4]
     lr = (0.001, 0.01, 0.03)[order[0]]
     words = " ".join(word for word in TINY if not word.startswith("run_dir"))
     assert f"<pre>python train.py {words} optimizer.lr={lr}</pre>" in html
     assert f"The best: trial {order[0]}, {reached[order[0]]:.4f} bits per byte" in html
-    assert "3 of 4 trials have a result, 0 were pruned" in html
+    why = json.loads(Path("sweep/4/summary.json").read_text())["reason"]
+    assert re.match(r"the (loss|gradient's norm) is (nan|inf) at step ", why)
+    assert html.count(escape(why)) == 1
+    assert '<td class="number">1e+30</td>' in html
+    assert "3 of 5 trials have a result, 0 were pruned" in html
     assert "Without a record, for they failed before the first step, or begin just now: 3." in html
     assert "optimizer.lr</h3>" in html
     assert "http" not in html

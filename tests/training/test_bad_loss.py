@@ -53,7 +53,7 @@ def test_a_loss_or_gradient_that_is_no_number_stops_the_run_before_its_update(to
         f"{words}, whose windows begin at the training tokens {named}; its update was not made."
         " Try a lower optimizer.lr, or on_bad_loss=skip"
     )
-    assert run.summary()["status"] == "failed"
+    assert (run.summary()["status"], run.summary()["reason"]) == ("failed", str(stop.value))
     assert torch.load("checkpoints/last.ckpt", weights_only=True)["global_step"] == 2
     assert torch.equal(run.module.model.head.weight, spoil.weights[1])
 

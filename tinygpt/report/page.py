@@ -80,12 +80,12 @@ def _cell(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a reader wants it: four digits of a number, the thousands apart."""
+    """A value as a reader wants it: four digits of a number, the thousands apart, as long as somebody would count."""
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,.0f}" if isinstance(value, int) or 1000 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def figure(title: str, content: Any, height: int = 280, wide: bool = False) -> str:

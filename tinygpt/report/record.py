@@ -58,15 +58,22 @@ def read(path: Path) -> Run:
         UserError: it is no run's directory, or the run has not begun to train.
     """
     try:
-        summary, facts = (json.loads((path / name).read_text("utf-8")) for name in ("summary.json", "facts.json"))
+        summary, facts = (_json(path / name) for name in ("summary.json", "facts.json"))
         config = (path / "config.yaml").read_text("utf-8")
         with (path / "metrics.csv").open(newline="", encoding="utf-8") as file:
             records = _columns(file)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise UserError(f"{path} is not the directory of a run that has begun to train: {one_line(error)}") from error
     if summary["status"] == "running" and not files.is_taken(path):
         summary["status"] = "killed"  # it could not say so itself
     return Run(path, summary, facts, config, records, files.read_json_lines(path / "samples.jsonl"))
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except ValueError as error:
+        raise UserError(f"{file} is damaged: {one_line(error)}") from error
 
 
 def _columns(file: Iterable[str]) -> dict[str, tuple[list[int], list[float]]]:

@@ -51,7 +51,8 @@ def _head(run: Run) -> str:
     command, resume = again(run), f"python train.py {typed('resume', directory)}"
     dial = " (whose minutes= measures anew; what it chose here is in config.yaml)" if " minutes=" in command else ""
     return (
-        f'<h1>{escape(run.name)} <span class="status {s["status"]}">{s["status"]}</span></h1>\n<p>{escape(where)}</p>\n'
+        f'<h1>{escape(run.name)} <span class="status {s["status"]}">{s["status"]}</span></h1>\n'
+        f"<p>{escape(where)}</p>\n<p>{escape(s['reason'] or '')}</p>\n"
         f'<div class="figures">{boxes}</div>\n'
         + section(
             "Again",

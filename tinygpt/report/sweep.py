@@ -74,6 +74,8 @@ def build(directory: Path) -> Path:
         body += (
             f"<p>Without a record, for they failed before the first step, or begin just now: {', '.join(broken)}.</p>"
         )
+    if failed := [(run.name, run.summary["reason"]) for run in runs if run.summary["reason"]]:
+        body += f"<p>Why trials failed:</p>{table(failed, ('trial', ''))}"
     searched = {key: values[: len(done)] for key, values in settings.items()}
     searched = {key: values for key, values in searched.items() if len(set(map(str, values))) > 1}
     if len(done) > 1 and searched:

@@ -7,7 +7,7 @@ of them; what was tried stands in `benchmarks/LOG.md`.
 import statistics
 import time
 from collections.abc import Collection
-from math import log2
+from math import ceil, log2
 from typing import Any, NamedTuple
 
 import torch
@@ -141,8 +141,9 @@ def choose(
     left -= time.monotonic() - begun + validating
     if left < 20 * step:
         raise UsageError(
-            f"minutes={minutes:g} leaves no time to train, for {60 * minutes - left:.0f} s are needed besides:"
-            f" {validating:.0f} of them to validate, which data.max_val_tokens=N shortens"
+            f"minutes={minutes:g} leaves no time to train, for {60 * minutes - left:.0f} s are needed besides,"
+            f" {validating:.0f} of them to validate, which data.max_val_tokens=N shortens;"
+            f" minutes={ceil((60 * minutes - left + 20 * step) / 6 + 1) / 10:g} would do"
         )
     between = min(int(WATCHING * left / (validating + SHOWING)), 10)
     left -= between * (validating + SHOWING)

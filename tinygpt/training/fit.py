@@ -18,7 +18,7 @@ from tinygpt.training.estimate import out_of_memory
 from tinygpt.training.interrupt import Interrupted, StopOnSignal
 from tinygpt.training.metrics import Metrics
 from tinygpt.training.module import LanguageModel
-from tinygpt.training.summary import Summary
+from tinygpt.training.summary import NO_LOSS, Summary
 
 
 def fit(
@@ -81,7 +81,7 @@ def fit(
         print(f"train.py: stopped by {Signals(stop.received).name} after step {metrics.step}", file=sys.stderr)
         raise SystemExit(128 + stop.received)
     if metrics.best_val_bits_per_byte is None:
-        raise UserError("no validation loss was a number; try a lower optimizer.lr")
+        raise UserError(NO_LOSS)
     if budget.progress(metrics.step) < 1:
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
         reasons = [reason for callback in callbacks if (reason := getattr(callback, "reason", None))]

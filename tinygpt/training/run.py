@@ -13,7 +13,7 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 
 from tinygpt import checkpoint, files, hardware
 from tinygpt.attention import SelfAttention
-from tinygpt.config import Config, build, check, command_line, construct, parts, target
+from tinygpt.config import Config, build, check, command_line, construct, parts, target, typed
 from tinygpt.data.corpus import texts
 from tinygpt.data.encoding import encode
 from tinygpt.data.module import TextDataModule
@@ -40,7 +40,7 @@ from tinygpt.training.summary import Summary
 PARTS = ("data", "tokenizer", "model", "attention", "optimizer", "schedule", "trainer", "callbacks")
 
 MAX_STEPS = 1000  # where neither steps nor a time are given
-TAKEN = "run_dir={} holds a run already; name another directory"
+TAKEN = "run_dir={} holds a run already; go on with it by {}, or name another directory"
 
 
 class Text(NamedTuple):
@@ -87,7 +87,7 @@ def run(cfg: Config, words: Sequence[str], begun: float, *, is_trial: bool = Fal
         if before is not None:
             held.enter_context(files.alone(run_dir))
         elif (run_dir / "config.yaml").exists():
-            raise UsageError(TAKEN.format(run_dir))
+            raise UsageError(TAKEN.format(run_dir, typed("resume", str(run_dir))))
         source = None
         if settings.init_from is not None and not (before and before.step):
             cfg, source = adopt(cfg, given)
@@ -240,7 +240,7 @@ def _run(
         if not (run_dir / "config.yaml").exists():  # if it does, the claim of another run came first
             held.enter_context(files.alone(run_dir))
         if (run_dir / "config.yaml").exists():
-            raise UsageError(TAKEN.format(run_dir))
+            raise UsageError(TAKEN.format(run_dir, typed("resume", str(run_dir))))
     else:
         changed = differences(before.cfg, cfg, schedule, before.step)
         if before.data and before.data["tokens"] != [train.path.name, validation.path.name]:

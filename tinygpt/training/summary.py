@@ -10,10 +10,12 @@ import lightning.pytorch as pl
 from lightning.pytorch import callbacks
 
 from tinygpt import files
+from tinygpt.errors import one_line
 from tinygpt.training.checkpointing import Checkpoint
 from tinygpt.training.interrupt import Interrupted
 from tinygpt.training.metrics import Metrics
 
+NO_LOSS = "no validation loss was a number; try a lower optimizer.lr"
 SECONDS_BETWEEN_WRITES = 10
 
 
@@ -50,20 +52,27 @@ class Summary(callbacks.Checkpoint):
         self.write("running")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.write("completed" if self.metrics.best_val_loss is not None else "failed")
+        if self.metrics.best_val_loss is not None:
+            self.write("completed")
+        else:
+            self.write("failed", NO_LOSS)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         with suppress(OSError):  # a full disk, it may be, of which the exception tells
-            self.write("interrupted" if isinstance(exception, Interrupted | KeyboardInterrupt) else "failed")
+            if isinstance(exception, Interrupted | KeyboardInterrupt):
+                self.write("interrupted")
+            else:
+                self.write("failed", one_line(exception))
 
-    def write(self, status: str) -> None:
-        """Write it, with this status."""
+    def write(self, status: str, reason: str | None = None) -> None:
+        """Write it, with this status and why a run failed."""
         self.written = time.monotonic()
         m = self.metrics
         kept = [path for path in (self.checkpoint.best_path, self.checkpoint.last_path) if path.exists()]
         rate = m.tokens_seen / m.train_seconds if m.train_seconds else None
         summary = {
             "status": status,
+            "reason": reason,
             "step": m.step,
             "skipped_steps": m.skipped_steps,
             "epoch": m.epoch,

@@ -35,6 +35,7 @@ class Wandb(WandbLogger):
         log_checkpoints: bool = False,
     ) -> None:
         mode = os.environ.get("WANDB_MODE") or (None if wandb.login(prompt=False) else "offline")
+        self.offline = mode == "offline"
         self.log_checkpoints = log_checkpoints
         self.kept = Path(run_dir) / "wandb" / "run_id"
         # An agent of a W&B sweep says the run's id.
@@ -44,18 +45,18 @@ class Wandb(WandbLogger):
             name=name or Path(run_dir).name,
             id=self.kept.read_text() if self.kept.exists() else new,
             save_dir=str(Path(run_dir).resolve()),  # its service has been started elsewhere, it may be
-            offline=mode == "offline",
-            mode=mode,  # `offline`, or the variable, alone come too late where the login has started the client
+            mode=mode,  # Lightning's `offline` comes too late where the login has started the client
             group=group,
             settings=wandb.Settings(quiet=True),  # its table of figures at the end
         )
+        self._wandb_init.pop("anonymous", None)  # of which W&B says each time that it does nothing
 
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
         """The run, which begins with the first use: until then a mistake leaves nothing."""
         if self._experiment is None:
-            if self._offline:
+            if self.offline:
                 runs = self.kept.with_name("offline-run-*")
                 print(f"wandb: the run is kept offline; to send it later: wandb sync {runs}")
             files.write_text(self.kept, str(self.version))
