@@ -39,7 +39,7 @@ def test_a_runs_report_says_what_was_run_how_it_went_and_what_it_writes(command)
     assert "completed" in html
     (again, *others) = [unescape(text) for text in re.findall(r"<pre>(.*?)</pre>", html, re.DOTALL)]
     assert shlex.split(again) == ["python", "train.py", *(word for word in words if word != "run_dir=run")]
-    assert "python train.py resume=run" in others
+    assert "python train.py resume=run trainer.max_steps=12" in others
     summary = json.loads(Path("run/summary.json").read_text())
     assert f"<b>{summary['best_val_loss']:.4f}</b>" in html
     assert f"best, {summary['best_val_loss']:.4f}" in html
@@ -202,3 +202,10 @@ def test_a_directory_that_is_none_is_named(build):
 )
 def test_numbers_are_shown_as_a_reader_wants_them(value, text: str):
     assert shown(value) == text
+
+
+def test_a_damaged_file_of_a_run_is_named(command):
+    assert command(*TINY)[0] == 0
+    Path("run/facts.json").write_text("")
+    with pytest.raises(UserError, match="^run/facts.json is damaged: "):
+        run.build(Path("run"))

@@ -10,6 +10,7 @@ import sys
 from html import escape
 from math import log
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,6 +23,7 @@ from tinygpt.report import attention
 from tinygpt.report.attention import look, visible
 from tinygpt.report.page import Cell, Line, chart, code, section, shown, table, write
 from tinygpt.report.record import Run, again, figures, read
+from tinygpt.training.budget import seconds_of, written
 
 LOOKED_AT = 48  # tokens of the passage that the attention maps are of
 SURPRISING = 8.0  # bits, from which a token has the strongest colour
@@ -47,8 +49,9 @@ def _head(run: Run) -> str:
         f"<div><b>{escape(shown(value)) or 'none yet'}</b><span>{name}</span></div>" for name, value in figures(run)
     )
     where = f"{machine['processor']}, {s['precision']}"
-    directory = str(run.path)
-    command, resume = again(run), f"python train.py {typed('resume', directory)}"
+    directory, command = str(run.path), again(run)
+    longer = f" {_longer(run.settings)}" if s["status"] == "completed" else ""
+    resume = f"python train.py {typed('resume', directory)}{longer}"
     dial = " (whose minutes= measures anew; what it chose here is in config.yaml)" if " minutes=" in command else ""
     return (
         f'<h1>{escape(run.name)} <span class="status {s["status"]}">{s["status"]}</span></h1>\n'
@@ -60,6 +63,13 @@ def _head(run: Run) -> str:
             code(command, resume, f"python generate.py --checkpoint {shlex.quote(directory)}"),
         )
     )
+
+
+def _longer(settings: dict[str, Any]) -> str:
+    """The setting that gives a run twice the budget."""
+    if "trainer.max_time" in settings:
+        return f"trainer.max_time={written(2 * seconds_of(settings['trainer.max_time']))}"
+    return f"trainer.max_steps={2 * settings['trainer.max_steps']}"
 
 
 def _curves(run: Run) -> str:
