@@ -29,7 +29,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from tinygpt.config import command_line, typed, unknown_key
+from tinygpt.config import typed, unknown_key
 from tinygpt.errors import UsageError, UserError, one_line
 from tinygpt.files import alone
 from tinygpt.sweep import DIVERGED
@@ -58,7 +58,8 @@ def explain(error: BaseException, overrides: list[str]) -> str:
     if isinstance(error, OverrideParseException):
         key, equals, value = error.override.partition("=")
         how = f"quote the value twice: {typed(key, value)}" if equals else "a setting is KEY=VALUE"
-        if close := get_close_matches(value.partition("(")[0], FUNCTIONS, n=1, cutoff=0.8):
+        name, bracket, _ = value.partition("(")
+        if bracket and name not in FUNCTIONS and (close := get_close_matches(name, FUNCTIONS, n=1, cutoff=0.8)):
             how = f"did you mean {key}={close[0]}(...)?"
         return f"{error.override!r} cannot be read; {how}"
     unknown_choice = re.search(r"Could not load '(\w+)/([^']+)'", str(error))
@@ -112,7 +113,8 @@ def compose(name: str, overrides: list[str], directory: Path = CONF) -> DictConf
 
 def values_of(key: str, words: list[str]) -> list[Any]:
     """What the words of a command line give a key, in their order."""
-    overrides = OverridesParser.create().parse_overrides([word for word in words if word.startswith(f"{key}=")])
+    given = [word for word in words if word.lstrip("+").startswith(f"{key}=")]
+    overrides = OverridesParser.create().parse_overrides(given)
     return [override.value() for override in overrides]
 
 
@@ -146,7 +148,7 @@ def refuse_sweep(words: list[str]) -> None:
     if any(values_of("dry_run", words)):
         raise UsageError("dry_run=true does not go with -m: it tells what one run would cost")
     if any(values_of("sweep", words)) and any(values_of("minutes", words)):
-        raise UsageError("minutes= does not go with sweep=, which searches what minutes= chooses; a grid is without it")
+        raise UsageError("minutes= does not go with sweep=, which searches what minutes= chooses; leave out one")
     for word in words:
         key = word.partition("=")[0].lstrip("+")
         if key == "sweep.space" or key.startswith("sweep.space."):
@@ -175,11 +177,14 @@ def trial(cfg: DictConfig) -> tuple[float, int]:
         status = isolated([sys.executable, str(CONF.parent / "train.py"), TRIAL], json.dumps(asked))
     except SystemExit:
         seen = f"python -m tinygpt.report.sweep {shlex.quote(hydra_cfg.sweep.dir)}"
-        print(f"train.py: the sweep was stopped; the same command goes on, {seen} shows it so far", file=sys.stderr)
+        print(
+            f"train.py: the sweep was stopped; {goes_on(hydra_cfg.sweep.dir)}, {seen} shows it so far", file=sys.stderr
+        )
         raise
     if status == NO_ROOM:
         print(
-            "train.py: the sweep ends, for the disk is full; make room, and the same command goes on", file=sys.stderr
+            f"train.py: the sweep ends, for the disk is full; make room, and {goes_on(hydra_cfg.sweep.dir)}",
+            file=sys.stderr,
         )
         raise SystemExit(1)  # after an Exception Hydra would begin the next trial
     if status < 0:
@@ -190,14 +195,20 @@ def trial(cfg: DictConfig) -> tuple[float, int]:
     return DIVERGED if reached is None else reached, status
 
 
+def goes_on(sweep_dir: str) -> str:
+    """Which command goes on with a sweep."""
+    there = "" if values_of("run_dir", sys.argv[1:]) else f" with {typed('run_dir', sweep_dir)}"
+    return f"the same command{there} goes on"
+
+
 def attempt_trial(cfg: dict[str, Any], words: list[str], sweep_dir: str) -> int:
     """The run that a sweep asks this process for; one that was begun before goes on, one that is over stays so."""
     sys.argv[1:] = words  # which mistakes are explained by
     os.environ.setdefault("WANDB_RUN_GROUP", Path(sweep_dir).resolve().name)
     run_dir = Path(cfg["run_dir"])
     config, facts, summary = (run_dir / name for name in ("config.yaml", "facts.json", "summary.json"))
-    begun_by = json.loads(facts.read_text())["commands"][0] if facts.exists() else command_line(words)
-    same = sorted(shlex.split(begun_by)) == sorted(shlex.split(command_line(words)))  # in whatever order
+    begun_by = shlex.split(json.loads(facts.read_text())["commands"][0])[2:] if facts.exists() else words
+    same = asked_for(begun_by) == asked_for(words)
     node = OmegaConf.create(cfg)
     if config.exists():
         with alone(run_dir, ENDING):  # the process that a sweep before this one left may be saving still
@@ -208,6 +219,11 @@ def attempt_trial(cfg: dict[str, Any], words: list[str], sweep_dir: str) -> int:
         node = compose("config", [typed("resume", str(run_dir))], run_dir)
         node.run_dir = str(run_dir)
     return attempt(node, words, is_trial=True)[1]  # which tells where the directory is another run's
+
+
+def asked_for(words: list[str]) -> list[str]:
+    """What decides a trial, whatever the words' order and its sweep's directory."""
+    return sorted(word for word in words if not word.startswith("run_dir="))
 
 
 def attempt(cfg: DictConfig, words: list[str], *, is_trial: bool = False) -> tuple[float, int]:
@@ -252,7 +268,7 @@ def complain(error: BaseException, status: int = 1) -> int:
     elif full := full_disk(error):
         message = f"the disk is full{f', {full.filename} could not be written' if full.filename else ''}; make room"
     elif isinstance(error, OSError) and error.filename:
-        message = f"{error.filename} cannot be used: {error.strerror}"
+        message = f"{error.filename} cannot be used: {error.strerror} (HYDRA_FULL_ERROR=1 shows where)"
     elif isinstance(error, HydraException | OmegaConfBaseException) or status == 2:
         message, status = explain(error, sys.argv[1:]), 2
     else:

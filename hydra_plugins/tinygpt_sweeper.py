@@ -1,6 +1,7 @@
 """Hydra's side of a sweep: what `python train.py -m sweep=optuna` does, and the report that every sweep ends with.
 
-Hydra takes plugins from a package of this name alone. The search itself is `tinygpt/sweep/`.
+Hydra takes plugins from a package of this name alone. The search itself is `tinygpt/sweep/`. Hydra's own plugin for
+Optuna is not taken: its release wants an Optuna below 3, which breaks with SQLAlchemy 2.
 """
 
 import json
@@ -22,7 +23,7 @@ from tinygpt.errors import UsageError, UserError, one_line
 from tinygpt.sweep import DIVERGED, JOURNAL
 
 # What may be another when a search goes on; its trials do not have it among their words.
-OWN = ("sweep.n_trials=", "sweep.n_jobs=", "run_dir=")
+OWN = ("sweep.n_trials=", "sweep.n_jobs=", "sweep.seed=", "run_dir=")
 
 
 class OptunaSweeper(Sweeper):
@@ -97,7 +98,7 @@ class OptunaSweeper(Sweeper):
                 done = len(search.finished())
                 if done >= min(STARTUP, self.n_trials) and not any(self.directory.glob("*/config.yaml")):
                     (self.directory / JOURNAL).unlink()
-                    raise UserError(f"none of {done} trials could begin, see above; nothing of them is kept")
+                    raise UserError(f"none of {done} trials could begin, see above; the same command begins anew")
 
     def _reached(self, run_dir: Path) -> float:
         try:

@@ -35,10 +35,7 @@ def test_of_two_runs_at_once_one_gets_the_directory(command, monkeypatch):
 
     monkeypatch.setattr(TextFiles, "splits", slow)
     status, _, err = command(*TINY)
-    assert (status, err) == (
-        2,
-        TAKEN,
-    )
+    assert (status, err) == (2, TAKEN)
     assert Path("run/config.yaml").read_text() == "the other's"
     assert len(list(Path("run").iterdir())) == 1
 

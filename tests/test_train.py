@@ -124,6 +124,9 @@ def test_wandb_goes_offline_by_itself_beside_metrics_csv(command, monkeypatch: p
     monkeypatch.setenv("HOME", str(Path.cwd()))  # where no key is kept
     monkeypatch.setenv("NETRC", str(Path.cwd() / "netrc"))
     assert command(*TINY, "logger=wandb", "-m", "seed=1,2")[0] == 0
+    status, out, err = command(*TINY, "logger=wandb", "run_dir=alone")
+    assert (status, err, out.count("wandb")) == (0, "", 3)  # its line says how to send the run
+    assert "wandb: the run is kept offline; to send it later: wandb sync alone/wandb/offline-run-*\n" in out
     for trial in ("0", "1"):  # each trial is a run of its own
         assert len(list(Path(f"run/{trial}/wandb").glob("offline-run-*/*.wandb"))) == 1
         assert Path(f"run/{trial}/metrics.csv").exists()

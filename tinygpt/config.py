@@ -70,7 +70,7 @@ def check(group: str, target: Any, node: Config) -> None:
             wanted = hints[key].__name__ if isinstance(hints[key], type) else str(hints[key])
             if get_origin(hints[key]) is Literal:
                 wanted = "one of " + ", ".join(map(str, get_args(hints[key])))
-            wanted = wanted.replace("typing.", "").replace(" | None", " or null")
+            wanted = wanted.replace("typing.", "").replace("None", "null").replace(" | ", " or ")
             raise UsageError(f"{name} must be {wanted}, got {value!r}") from error
 
 

@@ -39,7 +39,8 @@ def test_a_runs_report_says_what_was_run_how_it_went_and_what_it_writes(command)
     assert "completed" in html
     (again, *others) = [unescape(text) for text in re.findall(r"<pre>(.*?)</pre>", html, re.DOTALL)]
     assert shlex.split(again) == ["python", "train.py", *(word for word in words if word != "run_dir=run")]
-    assert "python train.py resume=run trainer.max_steps=12" in others
+    assert "python train.py resume=run" in others
+    assert "the same run further, to a larger trainer.max_steps= or trainer.max_time=, and" in html
     summary = json.loads(Path("run/summary.json").read_text())
     assert f"<b>{summary['best_val_loss']:.4f}</b>" in html
     assert f"best, {summary['best_val_loss']:.4f}" in html
@@ -204,8 +205,23 @@ def test_numbers_are_shown_as_a_reader_wants_them(value, text: str):
     assert shown(value) == text
 
 
-def test_a_damaged_file_of_a_run_is_named(command):
+@pytest.mark.parametrize("name", ["summary.json", "facts.json", "metrics.csv", "samples.jsonl"])
+def test_a_damaged_file_of_a_run_is_named(command, name: str):
+    assert command(*TINY, "run_dir=sweep/0")[0] == 0
+    shutil.copytree("sweep/0", "sweep/1")
+    file = Path("sweep/1", name)
+    file.write_text(file.read_text().splitlines(keepends=True)[0] + "{1,x\n")
+    with pytest.raises(UserError, match=f"^sweep/1/{name} is damaged: "):
+        run.build(Path("sweep/1"))
+    sweep.build(Path("sweep"))  # which has the others
+    html = page("sweep/sweep.html")
+    assert "1 of 2 trials have a result" in html
+    assert f"sweep/1/{name} is damaged: " in html
+
+
+def test_a_row_that_is_just_being_written_is_not_read(command):
     assert command(*TINY)[0] == 0
-    Path("run/facts.json").write_text("")
-    with pytest.raises(UserError, match="^run/facts.json is damaged: "):
-        run.build(Path("run"))
+    before = read(Path("run")).records
+    with Path("run/metrics.csv").open("a") as file:
+        file.write("7,0.1,2.")
+    assert read(Path("run")).records == before

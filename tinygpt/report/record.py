@@ -3,10 +3,10 @@
 import csv
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable
 from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
@@ -14,6 +14,8 @@ from tinygpt import files
 from tinygpt.config import command_line, flat, typed
 from tinygpt.errors import UserError, one_line
 from tinygpt.report.page import Line
+
+T = TypeVar("T")
 
 BITS_PER_BYTE = "best bits per byte"  # by which runs are compared, whatever their tokenizers
 
@@ -58,27 +60,36 @@ def read(path: Path) -> Run:
         UserError: it is no run's directory, or the run has not begun to train.
     """
     try:
-        summary, facts = (_json(path / name) for name in ("summary.json", "facts.json"))
-        config = (path / "config.yaml").read_text("utf-8")
-        with (path / "metrics.csv").open(newline="", encoding="utf-8") as file:
-            records = _columns(file)
+        summary, facts = (_parsed(path / name, _json) for name in ("summary.json", "facts.json"))
+        config = _parsed(path / "config.yaml", _text)
+        records = _parsed(path / "metrics.csv", _columns)
+        samples = _parsed(path / "samples.jsonl", files.read_json_lines)
     except OSError as error:
         raise UserError(f"{path} is not the directory of a run that has begun to train: {one_line(error)}") from error
     if summary["status"] == "running" and not files.is_taken(path):
         summary["status"] = "killed"  # it could not say so itself
-    return Run(path, summary, facts, config, records, files.read_json_lines(path / "samples.jsonl"))
+    return Run(path, summary, facts, config, records, samples)
 
 
-def _json(file: Path) -> dict[str, Any]:
+def _parsed(path: Path, parse: Callable[[Path], T]) -> T:
     try:
-        return json.loads(file.read_text("utf-8"))
+        return parse(path)
     except ValueError as error:
-        raise UserError(f"{file} is damaged: {one_line(error)}") from error
+        raise UserError(f"{path} is damaged: {one_line(error)}") from error
 
 
-def _columns(file: Iterable[str]) -> dict[str, tuple[list[int], list[float]]]:
+def _text(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return json.loads(_text(path))
+
+
+def _columns(path: Path) -> dict[str, tuple[list[int], list[float]]]:
     records: dict[str, tuple[list[int], list[float]]] = {}
-    for row in csv.DictReader(file):
+    lines = _text(path).splitlines(keepends=True)
+    for row in csv.DictReader(line for line in lines if line.endswith("\n")):  # the last may just be being written
         for column, value in row.items():
             if value and isfinite(float(value)):
                 x, y = records.setdefault(column, ([], []))

@@ -10,7 +10,6 @@ import sys
 from html import escape
 from math import log
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -23,7 +22,6 @@ from tinygpt.report import attention
 from tinygpt.report.attention import look, visible
 from tinygpt.report.page import Cell, Line, chart, code, section, shown, table, write
 from tinygpt.report.record import Run, again, figures, read
-from tinygpt.training.budget import seconds_of, written
 
 LOOKED_AT = 48  # tokens of the passage that the attention maps are of
 SURPRISING = 8.0  # bits, from which a token has the strongest colour
@@ -50,8 +48,8 @@ def _head(run: Run) -> str:
     )
     where = f"{machine['processor']}, {s['precision']}"
     directory, command = str(run.path), again(run)
-    longer = f" {_longer(run.settings)}" if s["status"] == "completed" else ""
-    resume = f"python train.py {typed('resume', directory)}{longer}"
+    resume = f"python train.py {typed('resume', directory)}"
+    longer = ", to a larger trainer.max_steps= or trainer.max_time=" if s["status"] == "completed" else ""
     dial = " (whose minutes= measures anew; what it chose here is in config.yaml)" if " minutes=" in command else ""
     return (
         f'<h1>{escape(run.name)} <span class="status {s["status"]}">{s["status"]}</span></h1>\n'
@@ -59,17 +57,10 @@ def _head(run: Run) -> str:
         f'<div class="figures">{boxes}</div>\n'
         + section(
             "Again",
-            f"<p>The same training{dial}, the same run further, and what it writes:</p>",
+            f"<p>The same training{dial}, the same run further{longer}, and what it writes:</p>",
             code(command, resume, f"python generate.py --checkpoint {shlex.quote(directory)}"),
         )
     )
-
-
-def _longer(settings: dict[str, Any]) -> str:
-    """The setting that gives a run twice the budget."""
-    if "trainer.max_time" in settings:
-        return f"trainer.max_time={written(2 * seconds_of(settings['trainer.max_time']))}"
-    return f"trainer.max_steps={2 * settings['trainer.max_steps']}"
 
 
 def _curves(run: Run) -> str:

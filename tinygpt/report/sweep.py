@@ -32,12 +32,15 @@ def build(directory: Path) -> Path:
         UserError: there is no trial that has begun to train.
     """
     names = sorted(int(path.name) for path in directory.glob("*") if path.name.isdecimal() and path.is_dir())
-    runs, broken = [], []
+    runs, broken, failed = [], [], []
     for name in names:
         try:
             runs.append(read(directory / str(name)))
-        except UserError:
-            broken.append(str(name))
+        except UserError as error:
+            if (directory / str(name) / "summary.json").exists():
+                failed.append((str(name), str(error)))
+            else:
+                broken.append(str(name))
     if not runs:
         raise UserError(f"{directory} is not the directory of a sweep of which a trial has begun to train")
     metric, pruned = _search(directory)
@@ -74,8 +77,9 @@ def build(directory: Path) -> Path:
         body += (
             f"<p>Without a record, for they failed before the first step, or begin just now: {', '.join(broken)}.</p>"
         )
-    if failed := [(run.name, run.summary["reason"]) for run in runs if run.summary["reason"]]:
-        body += f"<p>Why trials failed:</p>{table(failed, ('trial', ''))}"
+    failed += [(run.name, run.summary["reason"]) for run in runs if run.summary["reason"]]
+    if failed:
+        body += f"<p>Why trials have no result:</p>{table(failed, ('trial', ''))}"
     searched = {key: values[: len(done)] for key, values in settings.items()}
     searched = {key: values for key, values in searched.items() if len(set(map(str, values))) > 1}
     if len(done) > 1 and searched:

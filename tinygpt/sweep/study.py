@@ -61,16 +61,19 @@ class Search:
         self.space = dict(space)
         self.study = optuna.create_study(study_name=NAME, storage=_storage(directory), load_if_exists=True)
         asked = {
-            "space": {key: repr(kind) for key, kind in sorted(space.items())},
+            "space": sorted(f"{key}={kind!r}" for key, kind in space.items()),
             "fixed": sorted(fixed),
             "metric": metric,
         }
         known = {key: self.study.user_attrs.get(key, value) for key, value in asked.items()}
         for what in asked:
             if known[what] != asked[what]:
+                was, now = known[what], asked[what]
+                if isinstance(now, list):
+                    was, now = ([word for word in a if word not in b] or "nothing" for a, b in ((was, now), (now, was)))
                 raise UsageError(
-                    f"run_dir={directory} holds another sweep, whose {what} is {known[what]}, not {asked[what]}; name"
-                    " another directory"
+                    f"run_dir={directory} holds another sweep, whose {what} has {was} instead of {now}; name another"
+                    " directory"
                 )
         for key, value in asked.items():
             self.study.set_user_attr(key, value)

@@ -60,6 +60,7 @@ ENDING = 6  # seconds of Hydra's start, of writing, of the report and of the sam
 WATCHING = 0.02  # of the time, for validations on the way
 SHOWING = 2  # seconds that samples and the report take after each
 TIMED = 3  # steps, after a first one
+LEAST = 20  # steps of a training
 
 
 def refuse(given: Collection[str]) -> None:
@@ -139,11 +140,12 @@ def choose(
     assert found is not None
     size, step, validating = found
     left -= time.monotonic() - begun + validating
-    if left < 20 * step:
+    if left < LEAST * step:
         raise UsageError(
-            f"minutes={minutes:g} leaves no time to train, for {60 * minutes - left:.0f} s are needed besides,"
+            f"minutes={minutes:g} is too little to train: a step takes {step:.2g} s, and"
+            f" {60 * minutes - left:.0f} s go by besides,"
             f" {validating:.0f} of them to validate, which data.max_val_tokens=N shortens;"
-            f" minutes={ceil((60 * minutes - left + 20 * step) / 6 + 1) / 10:g} would do"
+            f" minutes={ceil(1.1 * (60 * minutes - left + LEAST * step) / 6) / 10:g} would do"
         )
     between = min(int(WATCHING * left / (validating + SHOWING)), 10)
     left -= between * (validating + SHOWING)

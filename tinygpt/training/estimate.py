@@ -68,11 +68,14 @@ class Probe:
 
     def __init__(self, model: GPT, data: TextDataModule, device: str, precision: str) -> None:
         self.model = model.to(device).train()
-        rows = min(data.corpus.batch_size, PROBE // (data.train_layout.width or 1))
-        batch = TrainBatches(data.train, data.train_layout, max(1, rows), data.seed)[0]
-        if batch.ids.numel() > PROBE:  # not by block_size: a row that is a document may be far shorter
-            rows = PROBE // batch.ids.shape[1]
-            batch = TrainBatches(data.train, data.train_layout, max(1, rows), data.seed)[0]
+
+        def cut(rows: int) -> Batch:
+            rows = max(1, min(rows, data.corpus.batch_size))
+            return TrainBatches(data.train, data.train_layout, rows, data.seed)[0]
+
+        batch = cut(PROBE // (data.train_layout.width or 1))
+        if batch.ids.numel() > PROBE:  # of documents as rows, whose width is known only now
+            batch = cut(PROBE // batch.ids.shape[1])
         self.batch: Batch = move_data_to_device(batch, torch.device(device))
         short = torch.float16 if precision.startswith("16") else torch.bfloat16
         self.autocast = torch.autocast(device, dtype=short, enabled=precision.endswith("mixed"))

@@ -64,7 +64,9 @@ def fit(
             had: dict[str, Any] = {name: summary.facts[name] for name in ("device", "precision")} | {
                 "available": available
             }
-            raise UserError(out_of_memory(module.model, data, accumulate=data.accumulate, **had)) from error
+            message = out_of_memory(module.model, data, accumulate=data.accumulate, **had)
+            summary.write("failed", message)
+            raise UserError(message) from error
         if not isinstance(error, Interrupted):
             raise
     finally:

@@ -78,6 +78,7 @@ class Summary(callbacks.Checkpoint):
             "epoch": m.epoch,
             "tokens_seen": m.tokens_seen,
             "train_seconds": m.train_seconds,
+            "seconds_left": max(0.0, m.budget.seconds_left(m.step)) if m.step else None,
             "tokens_per_second": rate,
             "flops": m.tokens_seen * m.flops_per_token,
             "utilisation": m.share(rate) if rate else None,

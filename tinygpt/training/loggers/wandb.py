@@ -47,7 +47,7 @@ class Wandb(WandbLogger):
             save_dir=str(Path(run_dir).resolve()),  # its service has been started elsewhere, it may be
             mode=mode,  # Lightning's `offline` comes too late where the login has started the client
             group=group,
-            settings=wandb.Settings(quiet=True),  # its table of figures at the end
+            settings=wandb.Settings(quiet=True, silent=self.offline),  # its table of figures; how to sync is said below
         )
         self._wandb_init.pop("anonymous", None)  # of which W&B says each time that it does nothing
 
