@@ -41,11 +41,16 @@ def choose(token_file, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Config]
 def test_the_largest_model_is_taken_whose_blocks_see_enough_tokens(choose):
     # Of 5 minutes ten seconds are gone, and the ending and a validation are to come.
     tokens = (300 - 10 - dial.ENDING - VALIDATION) / STEP * dial.BLOCK
-    enough = 0.99 * tokens / dial.TOKENS_A_PARAMETER
+    enough = 0.99 * tokens / dial.wanted_tokens(1, few=True)  # of bytes
     sizes = {96: 0.1 * enough, 128: 0.5 * enough, 160: enough, 192: 1.1 * enough, 256: 0.1 * enough}
     assert choose(5, sizes)["model"]["n_embd"] == 160
     assert choose(5.6, sizes)["model"]["n_embd"] == 256
     assert choose(0.6, sizes)["model"]["n_embd"] == 96
+
+
+def test_tokens_of_many_kinds_are_wanted_the_more_for_each_parameter_the_larger_the_model():
+    assert dial.wanted_tokens(786_432, few=False) == pytest.approx(2.54e6, rel=0.01)  # 128 wide
+    assert dial.wanted_tokens(1_536_000, few=False) == pytest.approx(9.67e6, rel=0.01)  # 160 wide
 
 
 def test_a_size_has_its_layers_and_heads(choose):

@@ -1,7 +1,7 @@
 """One dial, `minutes=`: the model for this time, on this machine, for this text, and all that its training needs.
 
-The size was fitted to trainings of many sizes, times and two corpora (`benchmarks/sizes.py`), the rates to the shortest
-of them; what was tried stands in `benchmarks/LOG.md`.
+The size was fitted to trainings of several sizes and times on two corpora (`benchmarks/sizes.py`), the rates to the
+shortest of them; what was tried stands in `benchmarks/LOG.md`.
 """
 
 import statistics
@@ -47,7 +47,6 @@ class Size(NamedTuple):
 
 
 SIZES = (Size(96, 3, 2), Size(128, 4, 2), Size(160, 5, 2), Size(192, 6, 3), Size(256, 8, 4))
-TOKENS_A_PARAMETER = 4  # of the blocks, that a training must see at the least, but for the smallest
 
 BLOCK, ROWS_OF_BLOCK = 1024, 16  # the longest row, where the text has so many of them
 FEW = 512  # ids of a vocabulary of characters or bytes, at the most
@@ -73,6 +72,11 @@ def refuse(given: Collection[str]) -> None:
 def family(few: bool) -> dict[str, Any]:
     """What all sizes of the model have in common, by whether the vocabulary has few ids."""
     return {"window": 64, "ngram_rows": TABLES[few], "match": 8, "init": "zero" if few else "xavier"}
+
+
+def wanted_tokens(parameters: int, few: bool) -> float:
+    """Of a training, for so many parameters of the blocks to be better than fewer."""
+    return parameters * (2.7 if few else 4.1e-6 * parameters)
 
 
 def rates(few: bool) -> dict[str, float]:
@@ -134,7 +138,7 @@ def choose(
     for size in SIZES:
         step, validating, parameters = _measured(trial(size), data, tokenizer, device, precision)
         steps = (left - (time.monotonic() - begun) - validating) / step
-        if found is not None and steps * tokens_a_step < TOKENS_A_PARAMETER * parameters:
+        if found is not None and steps * tokens_a_step < wanted_tokens(parameters, few):
             break
         found = size, step, validating
     assert found is not None
