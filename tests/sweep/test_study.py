@@ -54,7 +54,9 @@ def test_trials_that_were_not_finished_come_first_when_a_search_goes_on():
 def test_another_search_does_not_take_the_directory(changes: dict):
     search()
     (what,) = changes
-    with pytest.raises(UsageError, match=f"run_dir=sweep holds another sweep, whose {what} is .*; name another"):
+    with pytest.raises(
+        UsageError, match=f"run_dir=sweep holds another sweep, whose {what} has .* instead of .*; name an"
+    ):
         search(**changes)
 
 

@@ -69,6 +69,7 @@ class Summary(callbacks.Checkpoint):
         self.written = time.monotonic()
         m = self.metrics
         kept = [path for path in (self.checkpoint.best_path, self.checkpoint.last_path) if path.exists()]
+        left = 0.0 if status == "completed" else m.budget.seconds_left(m.step) if m.step else None
         rate = m.tokens_seen / m.train_seconds if m.train_seconds else None
         summary = {
             "status": status,
@@ -78,7 +79,7 @@ class Summary(callbacks.Checkpoint):
             "epoch": m.epoch,
             "tokens_seen": m.tokens_seen,
             "train_seconds": m.train_seconds,
-            "seconds_left": max(0.0, m.budget.seconds_left(m.step)) if m.step else None,
+            "seconds_left": left,
             "tokens_per_second": rate,
             "flops": m.tokens_seen * m.flops_per_token,
             "utilisation": m.share(rate) if rate else None,
